@@ -1,0 +1,172 @@
+"""The state of a chat: its messages, its rule and policy, and the commands that change them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from adaptivespec.cli import display
+from adaptivespec.cli.errors import report
+from adaptivespec.cli.play import play
+from adaptivespec.core.errors import AdaptiveSpecError, ConfigError
+
+if TYPE_CHECKING:
+    from adaptivespec.cli.decoding import SamplingOptions, SpeculationOptions
+    from adaptivespec.cli.play import Played
+    from adaptivespec.engine import Engine
+
+__all__ = ["COMMANDS", "Conversation"]
+
+COMMANDS = {
+    "help": "list these commands",
+    "reset": "forget the conversation",
+    "rule": "NAME: verify with this rule or preset from now on, as in /rule margin:0.2",
+    "policy": "NAME: shape drafts with this policy from now on, as in /policy static:5,4,8",
+    "kappa": "X: set the threshold of the margin rule",
+    "system": "TEXT: set the system message (nothing: remove it)",
+    "stats": "statistics of the last answer",
+    "exit": "end (Ctrl-D does, too)",
+}
+
+
+class Conversation:
+    """A chat with one engine. `take` handles one line: a command or a turn.
+
+    An error leaves the conversation as it was before the line, and sets ``failed``.
+    """
+
+    def __init__(
+        self,
+        engine: Engine,
+        speculation: SpeculationOptions,
+        sampling: SamplingOptions,
+        *,
+        system: str | None = None,
+        quiet: bool = False,
+    ) -> None:
+        self.engine = engine
+        self.speculation = speculation
+        self.sampling = sampling
+        self.system = system
+        self.quiet = quiet
+        self.turns: list[dict[str, str]] = []
+        self.last: Played | None = None
+        self.failed = False
+
+    def take(self, line: str) -> bool:
+        """Handle a line; False when it ends the conversation."""
+        line = line.strip()
+        if line in ("/exit", "/quit"):
+            return False
+        try:
+            if line.startswith("/"):
+                self._command(line)
+            elif line:
+                self._turn(line)
+        except AdaptiveSpecError as error:
+            self.failed = True
+            report(error)
+        return True
+
+    def disclose(self) -> None:
+        """Say when the rule is a lossy one."""
+        if not self.quiet and not self.speculation.make_rule().lossless:
+            display.disclose(self.speculation.rule)
+
+    def _turn(self, text: str) -> None:
+        user = {"role": "user", "content": text}
+        system = [] if self.system is None else [{"role": "system", "content": self.system}]
+        stream = self.engine.chat_stream(
+            [*system, *self.turns, user],
+            **self.speculation.arguments(),
+            **self.sampling.arguments(),
+        )
+        played = play(stream, lambda part, tokens: display.write(part))
+        if played.result is None:
+            return
+        self.last = played
+        self.turns += [user, {"role": "assistant", "content": played.result.text}]
+        display.write("\n" if not played.result.text.endswith("\n") else "")
+        if not self.quiet:
+            display.show_summary(played.result)
+
+    def _command(self, line: str) -> None:
+        name, _, argument = line[1:].partition(" ")
+        handlers: dict[str, Callable[[str], None]] = {
+            "help": self._help,
+            "reset": self._reset,
+            "rule": self._set_rule,
+            "policy": self._set_policy,
+            "kappa": self._set_kappa,
+            "system": self._set_system,
+            "stats": self._stats,
+        }
+        if name not in handlers:
+            raise ConfigError(
+                f"unknown command /{name}",
+                field="chat",
+                remedy=f"Legal ones: {' '.join(f'/{known}' for known in COMMANDS)}",
+            )
+        handlers[name](argument.strip())
+
+    def _help(self, argument: str) -> None:
+        for name, text in COMMANDS.items():
+            display.note(f"/{name:<7} {text}", style="default")
+
+    def _reset(self, argument: str) -> None:
+        self.turns.clear()
+        self._say("the conversation is empty")
+
+    def _set_rule(self, argument: str) -> None:
+        self._adopt(replace(self.speculation, rule=argument, rule_option=[], kappa=None), argument)
+
+    def _set_kappa(self, argument: str) -> None:
+        try:
+            kappa = float(argument)
+        except ValueError:
+            raise ConfigError(
+                f"{argument!r} is not a number", field="kappa", remedy="Write it like /kappa 0.2"
+            ) from None
+        self._adopt(replace(self.speculation, kappa=kappa), argument)
+
+    def _set_policy(self, argument: str) -> None:
+        plain = replace(
+            self.speculation,
+            policy=argument,
+            policy_option=[],
+            speculative_num_steps=None,
+            speculative_eagle_topk=None,
+            speculative_num_draft_tokens=None,
+        )
+        self._adopt(plain, argument)
+
+    def _adopt(self, changed: SpeculationOptions, argument: str) -> None:
+        """Use other options from now on, if they are sound."""
+        if not argument:
+            current = self.speculation
+            kappa = "" if current.kappa is None else f", kappa {current.kappa:g}"
+            self._say(f"rule {current.rule}{kappa}, policy {current.policy_choice()[0]}")
+            return
+        rule = changed.make_rule()
+        changed.check_policy()
+        self.speculation = changed
+        kappa = "" if changed.kappa is None else f", kappa {changed.kappa:g}"
+        lossless = "yes" if rule.lossless else "no"
+        self._say(
+            f"rule {changed.rule}{kappa}, policy {changed.policy_choice()[0]}, lossless: {lossless}"
+        )
+
+    def _set_system(self, argument: str) -> None:
+        self.system = argument or None
+        self._say("the system message is " + ("set" if argument else "removed"))
+
+    def _stats(self, argument: str) -> None:
+        if self.last is None or self.last.result is None:
+            self._say("no answer yet")
+            return
+        display.show_statistics(self.last.result, self.last.first_token_s)
+
+    def _say(self, text: str) -> None:
+        if not self.quiet:
+            display.note(text, style="dim")

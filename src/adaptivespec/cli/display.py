@@ -1,0 +1,255 @@
+"""All drawing on the terminal. Answers go to stdout; everything else goes to stderr.
+
+The text of a model may hold escape sequences; they are taken out before a terminal sees them.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+if TYPE_CHECKING:
+    from adaptivespec.engine import GenerationResult, TokenInfo
+    from adaptivespec.engine.weights.progress import ProgressEvent
+    from adaptivespec.engine.weights.store import CachedModel
+
+__all__ = [
+    "KindPainter",
+    "clean",
+    "disclose",
+    "error",
+    "note",
+    "progress",
+    "show_models",
+    "show_statistics",
+    "show_summary",
+    "show_tokens",
+    "write",
+]
+
+KIND_STYLES = {"exact": "green", "promoted": "bold yellow", "bonus": "cyan"}
+_UNSAFE = {code: None for code in (*range(32), *range(127, 160)) if chr(code) not in "\n\t"}
+
+
+def _stderr() -> Console:
+    return Console(stderr=True, highlight=False, soft_wrap=True)
+
+
+def error(message: str) -> None:
+    """One red line on stderr."""
+    _stderr().print(Text.assemble(("error: ", "bold red"), (clean(message), "red")))
+
+
+def note(message: str, style: str = "yellow") -> None:
+    """One line on stderr that the user should know of."""
+    _stderr().print(Text(clean(message), style=style))
+
+
+def disclose(rule: str) -> None:
+    """Say that the rule in use is a lossy one."""
+    note(f"rule {rule} is lossy: it may accept tokens that are not the model's first choice")
+
+
+def clean(text: str) -> str:
+    """The text without control characters other than line break and tabulator."""
+    return text.translate(_UNSAFE)
+
+
+def write(text: str) -> None:
+    """Text to stdout, at once; as it is into a pipe, cleaned on a terminal."""
+    if sys.stdout.isatty():
+        text = clean(text)
+    try:
+        sys.stdout.write(text)
+    except UnicodeEncodeError:  # a locale that is not UTF-8
+        encoding = sys.stdout.encoding
+        sys.stdout.write(text.encode(encoding, "replace").decode(encoding))
+    sys.stdout.flush()
+
+
+class KindPainter:
+    """Writes text to stdout coloured by how each token came about: exact, promoted or bonus.
+
+    Text may come later than its tokens (a character split over two of them, a stop string not yet
+    decided), so tokens wait until their text is written.
+    """
+
+    def __init__(self) -> None:
+        self._waiting: list[tuple[str, str]] = []  # (text not yet written, kind)
+        self._console = Console(highlight=False, soft_wrap=True)
+
+    def write(self, text: str, tokens: Sequence[TokenInfo] = ()) -> None:
+        """Write text that belongs to these tokens or to ones given before."""
+        self._waiting += [(token.text, _kind(token)) for token in tokens]
+        for part, kind in self._split(text):
+            self._console.print(Text(clean(part), style=KIND_STYLES.get(kind, "")), end="")
+
+    def _split(self, text: str) -> Iterator[tuple[str, str]]:
+        kind = ""
+        while text and self._waiting:
+            token, kind = self._waiting.pop(0)
+            shared = _common_prefix(token, text)
+            if shared:
+                yield text[:shared], kind
+                text = text[shared:]
+            rest = token[shared:]
+            if rest and not text and not rest.startswith("\N{REPLACEMENT CHARACTER}"):
+                self._waiting.insert(0, (rest, kind))
+        if text:
+            yield text, kind
+
+
+def _common_prefix(left: str, right: str) -> int:
+    return next(
+        (i for i, (a, b) in enumerate(zip(left, right, strict=False)) if a != b),
+        min(len(left), len(right)),
+    )
+
+
+@contextmanager
+def progress(quiet: bool = False) -> Iterator[Callable[[ProgressEvent], None] | None]:
+    """A callback that draws progress: bars on a terminal, a line per stage elsewhere."""
+    if quiet:
+        yield None
+        return
+    console = _stderr()
+    seen: dict[str, Any] = {}
+    if not console.is_terminal:
+
+        def announce(event: ProgressEvent) -> None:
+            if event.stage not in seen:
+                seen[event.stage] = True
+                console.print(f"{event.stage} ...")
+
+        yield announce
+        return
+
+    from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeElapsedColumn
+
+    columns = (TextColumn("{task.description:12}"), BarColumn(), DownloadColumn())
+    with Progress(*columns, TimeElapsedColumn(), console=console, transient=True) as bars:
+
+        def draw(event: ProgressEvent) -> None:
+            if event.stage not in seen:
+                seen[event.stage] = bars.add_task(event.stage, total=event.total)
+            total = None if event.stage == "waiting" else event.total
+            bars.update(seen[event.stage], completed=event.done, total=total)
+
+        yield draw
+
+
+def show_statistics(result: GenerationResult, first_token_s: float | None = None) -> None:
+    """What a generation cost and gained, as a small table on stderr."""
+    table = Table.grid(padding=(0, 2))
+    table.add_column(style="dim")
+    for name, *parts in statistics_rows(result, first_token_s):
+        table.add_row(name, " · ".join(part for part in parts if part))
+    console = _stderr()
+    console.print()
+    console.print(table)
+
+
+def show_summary(result: GenerationResult) -> None:
+    """The same in one line, for a conversation."""
+    rows = {row[0]: row[1:] for row in statistics_rows(result, None)}
+    parts = [rows["tokens"][0], rows["tokens"][1], rows["accept length"][0], rows["rule"][1]]
+    note(" · ".join(part for part in parts if part), style="dim")
+
+
+def statistics_rows(result: GenerationResult, first_token_s: float | None) -> list[list[str]]:
+    """Rows of the table: a name and its parts."""
+    numbers, seconds = result.statistics, result.timings
+    tokens = int(result.usage["completion_tokens"])
+    steps = int(numbers["num_spec_steps"] or 0)
+    decoding = seconds["total_s"] - seconds["prefill_s"]
+    promoted = int(numbers["num_promoted_tokens"] or 0)
+    rows = [
+        [
+            "tokens",
+            f"{tokens} in {seconds['total_s']:.2f} s",
+            f"{tokens / decoding:.1f} tokens/s" if decoding > 0 and tokens else "",
+            f"first after {first_token_s:.2f} s" if first_token_s is not None else "",
+            f"ended by {result.finish_reason}",
+        ],
+        [
+            "accept length",
+            f"{numbers['accept_length']:.2f} tokens per step" if numbers["accept_length"] else "-",
+            f"{steps} step{'' if steps == 1 else 's'}",
+        ],
+    ]
+    if steps:
+        rows.append(["per step", *_per_step(numbers, steps)])
+        phases = {name: seconds[f"{name}_s"] for name in ("draft", "verify", "host")}
+        whole = sum(phases.values()) or 1.0
+        rows.append(
+            [
+                "time per step",
+                *(
+                    f"{name} {1000 * value / steps:.1f} ms ({100 * value / whole:.0f} %)"
+                    for name, value in phases.items()
+                ),
+            ]
+        )
+    rows.append(["rule", str(result.rule), _disclosure(result.lossless, promoted, tokens, numbers)])
+    rows.append(["policy", str(result.policy)])
+    return rows
+
+
+def _per_step(numbers: Any, steps: int) -> list[str]:
+    names = {
+        "num_drafted": "drafted",
+        "num_draft_tokens": "verified",
+        "num_accepted_draft_tokens": "accepted",
+        "num_promoted_tokens": "promoted",
+    }
+    return [f"{numbers[key] / steps:.2f} {word}" for key, word in names.items() if key in numbers]
+
+
+def _disclosure(lossless: bool, promoted: int, tokens: int, numbers: Any) -> str:
+    if lossless:
+        return "lossless: yes"
+    rate = f" ({100 * promoted / tokens:.1f} per 100)" if tokens else ""
+    regret = numbers["regret_nats"] or 0.0
+    return f"lossless: no, {promoted} tokens promoted{rate}, {regret:.2f} nats of regret"
+
+
+def show_tokens(tokens: Sequence[TokenInfo]) -> None:
+    """Every token with its log probability, kind and margin, as a table on stderr."""
+    table = Table("token", "id", "kind", "margin", "logprob", box=None, header_style="dim")
+    for token in tokens:
+        kind = _kind(token)
+        table.add_row(
+            Text(repr(token.text)),
+            str(token.token_id),
+            Text(kind, style=KIND_STYLES.get(kind, "")),
+            f"{token.margin:.3f}",
+            "-" if token.logprob is None else f"{token.logprob:.3f}",
+        )
+    _stderr().print(table)
+
+
+def _kind(token: TokenInfo) -> str:
+    return str(getattr(token.kind, "value", token.kind))
+
+
+def show_models(models: Sequence[CachedModel], root: str) -> None:
+    """The cached models, as a table on stdout; a hint on stderr when there is none."""
+    if not models:
+        note(f"no models in {root}; `adaptivespec models fetch` gets the embedded one", "dim")
+        return
+    table = Table("name", "size", "source", "path", box=None, header_style="bold")
+    for model in models:
+        state = "" if model.complete else " (damaged)"
+        table.add_row(
+            Text(model.name + state),
+            f"{model.size_bytes / 1e6:,.0f} MB",
+            Text(model.source),
+            Text(str(model.path)),
+        )
+    Console(highlight=False, soft_wrap=True).print(table)

@@ -1,0 +1,233 @@
+"""`adaptivespec generate`: one prompt, one answer."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from adaptivespec.cli import display
+from adaptivespec.cli.decoding import SamplingOptions, SpeculationOptions
+from adaptivespec.cli.errors import INTERRUPTED, guarded
+from adaptivespec.cli.groups import grouped
+from adaptivespec.cli.options import OUTPUT, CommonOptions, ModelOptions, option
+from adaptivespec.cli.play import Played, play
+
+if TYPE_CHECKING:
+    from adaptivespec.core.trace import StepTrace
+    from adaptivespec.engine import Engine, Stream
+
+__all__ = ["EPILOG", "generate"]
+
+PROMPT = "Prompt"
+
+EPILOG = """\
+[bold]Examples[/bold]
+
+adaptivespec generate -p "Why is the sky blue?"
+
+adaptivespec generate -p "Why is the sky blue?" --rule margin --kappa 0.2 --policy dcs
+
+echo "Name three rivers." | adaptivespec generate -p - --rule safe --json
+
+adaptivespec generate ./my-llama --draft-model ./my-head -p @prompt.txt --trace steps.jsonl
+"""
+
+
+@dataclass(frozen=True, kw_only=True)
+class PromptOptions:
+    """What is asked."""
+
+    prompt: Annotated[
+        str | None,
+        option(
+            "--prompt",
+            "-p",
+            panel=PROMPT,
+            help="The prompt; - reads standard input, @FILE a file, and @@ begins a prompt with @.",
+            metavar="TEXT|-|@FILE",
+        ),
+    ] = None
+    system: Annotated[
+        str | None, option("--system", panel=PROMPT, env="SYSTEM", help="The system message.")
+    ] = None
+    raw: Annotated[
+        bool, option("--raw", panel=PROMPT, help="Give the prompt as it is, without chat template.")
+    ] = False
+
+
+@dataclass(frozen=True, kw_only=True)
+class OutputOptions:
+    """What is shown and written."""
+
+    as_json: Annotated[
+        bool, option("--json", panel=OUTPUT, help="One JSON object on standard output.")
+    ] = False
+    trace: Annotated[
+        Path | None,
+        option(
+            "--trace",
+            panel=OUTPUT,
+            help="Write one JSON line per step to this file.",
+            metavar="FILE",
+        ),
+    ] = None
+    logprobs: Annotated[
+        bool,
+        option("--logprobs", panel=OUTPUT, help="Log probability, kind and margin of every token."),
+    ] = False
+    show_kinds: Annotated[
+        bool,
+        option(
+            "--show-kinds",
+            panel=OUTPUT,
+            help="On a terminal, colour tokens: exact green, promoted yellow, bonus cyan.",
+        ),
+    ] = False
+
+
+@guarded
+@grouped
+def generate(
+    model: ModelOptions,
+    prompt: PromptOptions,
+    speculation: SpeculationOptions,
+    sampling: SamplingOptions,
+    output: OutputOptions,
+    common: CommonOptions,
+) -> None:
+    """Answer one prompt.
+
+    The text goes to standard output as it comes; progress, notices and statistics go to standard
+    error. Decoding is lossless unless a lossy rule is asked for.
+    """
+    text = read_prompt(prompt.prompt)
+    _refuse_conflicts(prompt)
+    sampling.check()
+    speculation.check_policy()
+    rule = speculation.make_rule()
+    with _trace_file(output.trace) as on_step:
+        with display.progress(common.quiet) as progress:
+            engine = model.load(progress)
+        if not rule.lossless and not common.quiet:
+            display.disclose(speculation.rule)
+        arguments = {
+            **speculation.arguments(),
+            **sampling.arguments(),
+            "logprobs": output.logprobs,
+            "trace": on_step is not None,
+        }
+        played = play(_start(engine, text, prompt, arguments), _shower(output), on_step)
+    _finish(played, output, common)
+    engine.close()
+    if played.interrupted:
+        raise typer.Exit(INTERRUPTED)
+
+
+def read_prompt(value: str | None) -> str:
+    """The prompt that -p stands for. One line break at the end of a file or of stdin is dropped."""
+    from adaptivespec.core.errors import PromptError
+
+    remedy = "Give one with -p TEXT, -p - (standard input) or -p @FILE"
+    if value is None:
+        raise PromptError("no prompt", field="prompt", remedy=remedy)
+    if value == "-":
+        text = _decoded(sys.stdin.buffer.read(), "standard input").removesuffix("\n")
+    elif value.startswith("@@"):
+        text = value[1:]
+    elif value.startswith("@"):
+        path = Path(value[1:]).expanduser()
+        try:
+            text = _decoded(path.read_bytes(), str(path)).removesuffix("\n")
+        except OSError as error:
+            raise PromptError(
+                f"cannot read {path}: {error.strerror}",
+                field="prompt",
+                remedy="Name a text file, or begin the prompt with @@ if it starts with an @",
+            ) from error
+    else:
+        text = value
+    if not text.strip():
+        raise PromptError("the prompt is empty", field="prompt", remedy=remedy)
+    return text
+
+
+def _decoded(content: bytes, source: str) -> str:
+    from adaptivespec.core.errors import PromptError
+
+    try:
+        return content.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        raise PromptError(
+            f"{source} is not UTF-8 text (byte {error.start})",
+            field="prompt",
+            remedy="Convert it to UTF-8",
+        ) from error
+
+
+def _refuse_conflicts(prompt: PromptOptions) -> None:
+    from adaptivespec.core.errors import ConfigError
+
+    if prompt.raw and prompt.system is not None:
+        raise ConfigError(
+            "--raw leaves no place for a system message",
+            field="system",
+            remedy="Leave out --system, or put its text into the prompt",
+        )
+
+
+def _start(engine: Engine, text: str, prompt: PromptOptions, arguments: dict[str, Any]) -> Stream:
+    if prompt.system is None:
+        return engine.stream(text, raw=prompt.raw, **arguments)
+    messages = [{"role": "system", "content": prompt.system}, {"role": "user", "content": text}]
+    return engine.chat_stream(messages, **arguments)
+
+
+def _shower(output: OutputOptions) -> Callable[[str, Sequence[Any]], None]:
+    if output.as_json:
+        return lambda text, tokens: None
+    if output.show_kinds and sys.stdout.isatty():
+        return display.KindPainter().write
+    return lambda text, tokens: display.write(text)
+
+
+@contextmanager
+def _trace_file(path: Path | None) -> Iterator[Callable[[StepTrace], None] | None]:
+    """A function that writes a step to the file; None without a file."""
+    if path is None:
+        yield None
+        return
+    from adaptivespec.core.errors import ConfigError
+
+    try:
+        stream = path.open("w", encoding="utf-8")
+    except OSError as error:
+        raise ConfigError(
+            f"cannot write {path}: {error.strerror}",
+            field="trace",
+            remedy="Name a file in a directory that exists and may be written to",
+        ) from error
+    with stream:
+        yield lambda step: print(json.dumps(step.to_json()), file=stream, flush=True)
+
+
+def _finish(played: Played, output: OutputOptions, common: CommonOptions) -> None:
+    """What follows the text: its line end or the JSON object, and the statistics."""
+    result = played.result
+    if result is None:
+        return
+    if output.as_json:
+        display.write(json.dumps(result.to_json(), ensure_ascii=False, allow_nan=False) + "\n")
+    elif result.text and not result.text.endswith("\n"):
+        display.write("\n")
+    if common.quiet or output.as_json:
+        return
+    if output.logprobs:
+        display.show_tokens(result.tokens)
+    display.show_statistics(result, played.first_token_s)

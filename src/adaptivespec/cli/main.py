@@ -1,0 +1,63 @@
+"""The command `adaptivespec`: registers the commands and runs the one that is asked for."""
+
+from __future__ import annotations
+
+from importlib.util import find_spec
+from typing import Annotated
+
+import typer
+
+from adaptivespec import __version__
+from adaptivespec.cli import chat, display, generate, models
+
+__all__ = ["app", "main"]
+
+EPILOG = """\
+[bold]Examples[/bold]
+
+adaptivespec generate -p "Why is the sky blue?" --rule margin --kappa 0.2 --policy dcs
+
+adaptivespec chat --rule safe
+
+adaptivespec models fetch
+"""
+
+app = typer.Typer(
+    name="adaptivespec",
+    help="Controlled lossy speculative decoding: margin verification, adaptive draft trees.",
+    epilog=EPILOG,
+    no_args_is_help=True,
+    rich_markup_mode="rich",
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+
+
+def _version(wanted: bool) -> None:
+    if wanted:
+        display.write(f"adaptivespec {__version__}\n")
+        raise typer.Exit
+
+
+@app.callback()
+def root(
+    version: Annotated[
+        bool,
+        typer.Option("--version", "-V", help="Show the version.", callback=_version, is_eager=True),
+    ] = False,
+) -> None:
+    """Controlled lossy speculative decoding: margin verification, adaptive draft trees."""
+
+
+app.command("generate", epilog=generate.EPILOG)(generate.generate)
+app.command("chat", epilog=chat.EPILOG)(chat.chat)
+app.add_typer(models.app, name="models")
+if find_spec("adaptivespec.cli.train_head") is not None:
+    from adaptivespec.cli import train_head
+
+    app.command("train-head", epilog=getattr(train_head, "EPILOG", None))(train_head.train_head)
+
+
+def main() -> None:
+    """Entry point of the console script."""
+    app(prog_name="adaptivespec")

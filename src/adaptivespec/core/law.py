@@ -1,0 +1,169 @@
+"""What the target says at every node of a tree: its own token, its peak, and its sampling law.
+
+At temperature 0 the law is one-hot at the argmax (lowest id on ties). At T > 0 it is the softmax of
+z / T after top-k, top-p and min-p, in that order. Everything here works row by row: what a node
+gets depends on its own logits alone, never on how many nodes stand beside it.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from functools import cached_property
+
+import torch
+from torch import Tensor
+
+from adaptivespec.core.tree import DraftTree
+
+_BLOCK = 128  # tokens per block of the two-level inverse CDF
+_FIRST_LOOK = 256  # tokens top-p looks at before it looks at more
+_SMALLEST_TEMPERATURE = (
+    2.0**-126
+)  # the smallest normal float32: below it the division would be 0 / 0
+
+
+@dataclass(frozen=True, eq=False)
+class Law:
+    """The target's verdict on every node, for one tree or a batch of trees.
+
+    Attributes:
+        logits: [..., N, V], processed logits z (bias, masks and penalties of the node's own path);
+            any floating type, and the tensor as given when nothing was applied.
+        peak: f32[..., N], max z.
+        target: i64[..., N], the target's own token y.
+        logp: f32[..., N, V], log p_T in nats, -inf where top-k, top-p or min-p exclude a token;
+            None at temperature 0.
+    """
+
+    logits: Tensor
+    peak: Tensor
+    target: Tensor
+    logp: Tensor | None = None
+
+    def drop_of(self, token: Tensor) -> Tensor:
+        """f32[..., N]: peak - z of one token (i64[..., N]) at each node, in nats, >= 0."""
+        return self.peak - self.logits.gather(-1, token.unsqueeze(-1)).squeeze(-1).float()
+
+    def margin_of(self, token: Tensor) -> Tensor:
+        """f32[..., N]: exp(z_token - peak) = p / max p at each node, in [0, 1]."""
+        return torch.exp(-self.drop_of(token))
+
+    @cached_property
+    def target_drop(self) -> Tensor:
+        """f32[..., N]: drop of the target's own token; exactly 0 at temperature 0."""
+        return torch.zeros_like(self.peak) if self.logp is None else self.drop_of(self.target)
+
+    def child_drop(self, tree: DraftTree) -> Tensor:
+        """f32[..., N]: drop of each node's token under its parent's logits; root, padding: +inf."""
+        drop = self.peak.gather(-1, tree.parent_index) - at_parent(self.logits, tree).float()
+        return torch.where(tree.is_child, drop, math.inf)
+
+
+def at_parent(rows: Tensor, tree: DraftTree) -> Tensor:
+    """[..., N]: the entry of each node's token in its parent's row of ``rows`` [..., N, V].
+
+    Two small gathers, so that no view of ``rows`` is ever copied. Root and padding get some entry.
+    """
+    size = tree.num_nodes
+    token = tree.token_index.unsqueeze(-2)
+    every = rows.gather(-1, token.expand(*token.shape[:-2], size, size))  # [..., row, node]
+    return every.gather(-2, tree.parent_index.unsqueeze(-2)).squeeze(-2)
+
+
+def greedy_law(logits: Tensor) -> Law:
+    """The law at temperature 0 of logits [..., N, V]: nothing is copied, no random number drawn."""
+    if logits.dtype == torch.float32 and logits.device.type == "cpu":
+        # numpy's argmax is vectorised and several times faster than torch's; lowest id on ties too.
+        target = torch.from_numpy(logits.detach().numpy().argmax(-1, keepdims=True))
+        return Law(logits, logits.gather(-1, target).squeeze(-1), target.squeeze(-1))
+    peak, target = logits.max(-1)
+    return Law(logits, peak.float(), target)
+
+
+def sampled_law(
+    logits: Tensor,
+    uniform: Tensor,
+    temperature: float,
+    top_k: int = 0,
+    top_p: float = 1.0,
+    min_p: float = 0.0,
+) -> Law:
+    """The law at temperature T > 0, with one token drawn at every node.
+
+    Args:
+        logits: [..., N, V], processed.
+        uniform: f64[..., N] in [0, 1), one for each node; equal numbers and equal logits draw equal
+            tokens, whatever the rest of the tree.
+        temperature: T > 0. However small, nothing overflows.
+        top_k: keep the k largest logits and what ties with the k-th; 0 = all.
+        top_p: keep the shortest prefix, by falling probability, that holds this mass, and its ties.
+        min_p: keep tokens whose probability is at least this share of the largest.
+    """
+    z = logits.float()
+    peak = z.amax(-1)
+    scaled = (z - peak.unsqueeze(-1)) / max(temperature, _SMALLEST_TEMPERATURE)  # <= 0, peak at 0
+    scaled = filter_logits(scaled, top_k, top_p, min_p)
+    target = draw(scaled.softmax(-1), uniform)
+    return Law(logits, peak, target, scaled.log_softmax(-1))
+
+
+def filter_logits(scaled: Tensor, top_k: int = 0, top_p: float = 1.0, min_p: float = 0.0) -> Tensor:
+    """[..., V]: ``scaled`` (its maximum being 0) with -inf for tokens that the filters exclude.
+
+    Order as in vLLM: top-k, then top-p on what is left, then min-p. Cut-offs are values, so tokens
+    that tie with the last one kept are kept as well and no sort order can matter.
+    """
+    if 0 < top_k < scaled.shape[-1]:
+        last = scaled.topk(top_k, dim=-1).values[..., -1:]
+        scaled = scaled.masked_fill(scaled < last, -math.inf)
+    if top_p < 1.0:
+        scaled = scaled.masked_fill(scaled < _nucleus(scaled, top_p, top_k), -math.inf)
+    if min_p > 0.0:
+        scaled = scaled.masked_fill(scaled < math.log(min_p), -math.inf)
+    return scaled
+
+
+def _nucleus(scaled: Tensor, top_p: float, top_k: int) -> Tensor:
+    """[..., 1]: the smallest value inside the nucleus of mass ``top_p`` in each row.
+
+    A full sort is slow, so a few hundred largest tokens are tried first. Sums run downwards from
+    the largest, hence the cut-off does not depend on how many were looked at.
+    """
+    vocab = scaled.shape[-1]
+    total = scaled.double().logsumexp(-1, keepdim=True)
+    look = min(vocab, top_k or _FIRST_LOOK)
+    while True:
+        values = scaled.topk(look, dim=-1).values
+        mass = (values.double() - total).exp().cumsum(-1)
+        if look == vocab or bool((mass[..., -1] >= top_p).all()):
+            break
+        look = min(vocab, look * 16)
+    needed = (mass < top_p).sum(-1, keepdim=True)  # tokens before the one that reaches top_p
+    return values.gather(-1, needed.clamp_max(look - 1))
+
+
+def draw(probability: Tensor, uniform: Tensor) -> Tensor:
+    """i64[...]: inverse CDF of each row of ``probability`` [..., V] at ``uniform`` f64[...].
+
+    Two levels (blocks of 128, then inside one block) spare a scan of the vocabulary. A token of
+    probability 0 is never drawn: the point sought stays below the sum it is sought in.
+    """
+    vocab = probability.shape[-1]
+    if vocab % _BLOCK:
+        probability = torch.nn.functional.pad(probability, (0, -vocab % _BLOCK))
+    blocks = probability.unflatten(-1, (-1, _BLOCK))  # [..., V / 128, 128]
+    edges = blocks.sum(-1).double().cumsum(-1)  # [..., V / 128]
+    block, rest = _search(edges, uniform.unsqueeze(-1) * edges[..., -1:])
+    chosen = block.unsqueeze(-1).expand(*block.shape, _BLOCK)
+    inner = blocks.gather(-2, chosen).squeeze(-2).double().cumsum(-1)  # [..., 128]
+    index, _ = _search(inner, rest)
+    return (block * _BLOCK + index).squeeze(-1)
+
+
+def _search(edges: Tensor, point: Tensor) -> tuple[Tensor, Tensor]:
+    """First index whose cumulative edge lies above ``point`` [..., 1], and point - edge before it."""
+    point = torch.minimum(point, torch.nextafter(edges[..., -1:], torch.zeros_like(point)))
+    index = torch.searchsorted(edges, point, right=True)
+    before = edges.gather(-1, (index - 1).clamp_min(0))
+    return index, point - torch.where(index > 0, before, 0.0)

@@ -1,0 +1,59 @@
+"""What the decode loop asks of a drafter: begin, observe, look, draft."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from typing import Generic, TypeVar
+
+from torch import Tensor
+
+from adaptivespec.core.tree import DraftTree
+from adaptivespec.policy.base import TreePlan
+
+State = TypeVar("State")
+
+
+class Drafter(ABC, Generic[State]):
+    """Proposes trees.  A state belongs to one sequence; the drafter itself keeps none.
+
+    Order of calls per sequence: `new_state`, then `observe` with what the target has committed,
+    then per step `confidence` (when a policy wants it) and `draft`, then `observe` again.  Work
+    is done when it is asked for: `observe` only notes what happened, so a run of steps that draft
+    nothing costs nothing until the next draft.
+    """
+
+    #: Target layers whose incoming residual stream `observe` needs; empty when none.
+    tap_layers: tuple[int, ...] = ()
+
+    @abstractmethod
+    def new_state(self, capacity: int) -> State:
+        """State for one sequence with room for `capacity` positions; it grows when it must."""
+
+    @abstractmethod
+    def length(self, state: State) -> int:
+        """Number of rows observed."""
+
+    @abstractmethod
+    def observe(self, state: State, tokens: Sequence[int], taps: Tensor | None) -> None:
+        """Note committed rows: `taps [K, taps * hidden]` of K rows and, for each, its next token.
+
+        `tokens[i]` is the token that follows the row of `taps[i]`; the last one is the root of
+        the next tree.
+        """
+
+    @abstractmethod
+    def confidence(self, state: State) -> float:
+        """Largest probability in the drafter's distribution for the token after the root."""
+
+    @abstractmethod
+    def draft(self, state: State, plan: TreePlan) -> tuple[DraftTree, int]:
+        """Grow the tree that `plan` asks for under the last observed token.
+
+        Returns the tree, of `min(plan.num_draft_tokens, available)` nodes with the root first, and
+        how many candidates were generated to choose from.
+        """
+
+    @abstractmethod
+    def truncate(self, state: State, length: int) -> None:
+        """Forget what was observed from row `length` on."""

@@ -1,0 +1,223 @@
+"""The EAGLE-3 head as a drafter (Li et al., 2503.01840), one level of the tree per pass.
+
+One decoder layer reads, for each position, the embedding of the *next* token and a feature of the
+target: three tapped layers through `fc` for committed positions, its own output for drafted ones.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from adaptivespec.core.errors import CheckpointError
+from adaptivespec.core.tree import DraftTree
+from adaptivespec.draft.base import Drafter
+from adaptivespec.draft.eagle3_checkpoint import LAYER, Eagle3Checkpoint
+from adaptivespec.draft.growth import Growth
+from adaptivespec.nn.attention import additive_mask, attend, causal
+from adaptivespec.nn.kv import KVCache
+from adaptivespec.nn.linear import Linear
+from adaptivespec.nn.norm import RMSNorm, fold_gain
+from adaptivespec.nn.rope import Rope, rotate
+from adaptivespec.policy.base import TreePlan
+
+#: Rows read in one pass when a long prompt is pending, to bound the mask.
+CHUNK_ROWS = 512
+
+
+@dataclass
+class Eagle3State:
+    """One sequence: the head's cache, what it has yet to read, and its view of the root."""
+
+    cache: KVCache
+    tokens: list[int] = field(default_factory=list)  # pending, one per pending tap row
+    taps: list[Tensor] = field(default_factory=list)  # pending [K, taps * H]
+    root: int = -1
+    hidden: Tensor | None = None  # [1, H] feature of the last committed position
+    logits: Tensor | None = None  # f32[1, draft vocab] after the root
+
+
+class Eagle3Drafter(Drafter[Eagle3State]):
+    """Runs a checkpoint for a target.
+
+    Args:
+        checkpoint: the head.
+        embedding: the target's token embedding `[vocab, H]`, used unless the head brings its own.
+        lm_head: the target's unfolded output rows `[vocab, H]`, for heads that borrow them.
+        num_layers: of the target, to place the taps.
+        max_positions: length of the rotary tables.
+
+    Raises:
+        CheckpointError: the head was made for another target.
+    """
+
+    def __init__(
+        self,
+        checkpoint: Eagle3Checkpoint,
+        embedding: Tensor,
+        num_layers: int,
+        max_positions: int,
+        dtype: torch.dtype,
+        lm_head: Tensor | None = None,
+    ) -> None:
+        c = checkpoint.config
+        if (c.vocab_size, c.hidden_size) != tuple(embedding.shape):
+            raise CheckpointError(
+                f"the head wants a target with vocabulary {c.vocab_size} and hidden size "
+                f"{c.hidden_size}, this one has {embedding.shape[0]} and {embedding.shape[1]}",
+                field="draft_model",
+                remedy="Use a head trained for this target, or --policy none",
+            )
+        self.config, self.dtype, self.device = c, dtype, embedding.device
+        self.tap_layers = c.taps_for(num_layers)
+        self.groups = c.num_heads // c.num_kv_heads
+
+        def w(name: str) -> Tensor:
+            return checkpoint.tensors[f"{name}.weight"].to(self.device)
+
+        def own_or(name: str, borrowed: Tensor | None) -> Tensor:
+            tensor = checkpoint.tensors.get(f"{name}.weight", borrowed)
+            if tensor is None:
+                raise CheckpointError(
+                    f"the head has no {name}.weight and the target lends none", field="draft_model"
+                )
+            return tensor.to(self.device)
+
+        self.embedding = own_or("embed_tokens", embedding).to(dtype)
+        self.fc = Linear(w("fc").to(dtype))
+        qkv = torch.cat([w(f"{LAYER}.self_attn.{name}_proj") for name in "qkv"])
+        gains = torch.cat([w(f"{LAYER}.input_layernorm"), w(f"{LAYER}.hidden_norm")])
+        self.qkv = Linear(fold_gain(qkv, gains).to(dtype))
+        self.o = Linear(w(f"{LAYER}.self_attn.o_proj").to(dtype))
+        gate_up = torch.cat([w(f"{LAYER}.mlp.gate_proj"), w(f"{LAYER}.mlp.up_proj")])
+        gain = w(f"{LAYER}.post_attention_layernorm")
+        self.gate_up = Linear(fold_gain(gate_up, gain).to(dtype))
+        self.down = Linear(w(f"{LAYER}.mlp.down_proj").to(dtype))
+        self.lm_head = Linear(fold_gain(own_or("lm_head", lm_head), w("norm")).to(dtype))
+        self.norm = RMSNorm(c.hidden_size, c.rms_norm_eps, self.device)
+        self.rope = Rope(
+            c.head_dim, c.rope_theta, max_positions, dtype, c.rope_scaling, self.device
+        )
+        self.target_ids = checkpoint.target_ids.to(self.device)
+
+    def new_state(self, capacity: int) -> Eagle3State:
+        c = self.config
+        cache = KVCache(1, c.num_kv_heads, c.head_dim, capacity, self.dtype, self.device)
+        return Eagle3State(cache)
+
+    def length(self, state: Eagle3State) -> int:
+        return state.cache.length + len(state.tokens)
+
+    def observe(self, state: Eagle3State, tokens: Sequence[int], taps: Tensor | None) -> None:
+        if taps is None or taps.shape[0] != len(tokens):
+            raise ValueError("one row of taps per token is needed")
+        state.tokens.extend(tokens)
+        state.taps.append(taps)
+        state.root = tokens[-1]
+        state.logits = None
+
+    def truncate(self, state: Eagle3State, length: int) -> None:
+        keep = max(length - state.cache.length, 0)
+        if keep < len(state.tokens):
+            taps = torch.cat(state.taps)[:keep]
+            state.taps = [taps] if keep else []
+            del state.tokens[keep:]
+        state.cache.truncate(length)
+        state.logits = None
+
+    def confidence(self, state: Eagle3State) -> float:
+        logits = self._root_logits(state)
+        return float((logits.amax(-1) - logits.logsumexp(-1)).exp())
+
+    @torch.inference_mode()
+    def draft(self, state: Eagle3State, plan: TreePlan) -> tuple[DraftTree, int]:
+        growth = Growth(state.root, plan, self.device)
+        if plan.num_steps == 0:
+            return growth.tree(), 0
+        cache = state.cache
+        logits = self._root_logits(state)
+        cache.reserve(cache.length + (plan.num_steps - 1) * plan.topk)
+        assert state.hidden is not None
+        hidden = state.hidden
+        source = growth.expand(*self._best(logits, plan.topk))
+        # A drafted row sees the committed rows, its drafted ancestors and itself: `visible` has a
+        # column for every drafted row so far.
+        visible = torch.zeros(source.shape[0], 0, dtype=torch.bool, device=self.device)
+        for level in range(1, plan.num_steps):
+            if growth.stopped():
+                break
+            width = growth.width
+            own = torch.eye(width, dtype=torch.bool, device=self.device)
+            visible = torch.cat((visible.index_select(0, source) if level > 1 else visible, own), 1)
+            tokens = growth.frontier_tokens
+            positions = torch.full((width,), cache.length + level - 1, device=self.device)
+            start = cache.length + (level - 1) * width
+            mask = (
+                additive_mask(visible, cache.length, self.groups, self.dtype) if width > 1 else None
+            )
+            hidden = self._pass(
+                hidden.index_select(0, source), tokens, positions, cache, start, mask
+            )
+            logits = self._logits(hidden)
+            source = growth.expand(*self._best(logits, plan.topk))
+        return growth.tree(), growth.num_candidates
+
+    def _best(self, logits: Tensor, topk: int) -> tuple[Tensor, Tensor]:
+        """Target ids and log probabilities `[R, topk]` of the likeliest draft tokens."""
+        values, index = logits.topk(min(topk, logits.shape[-1]), -1)
+        return self.target_ids[index], values - logits.logsumexp(-1, keepdim=True)
+
+    @torch.inference_mode()
+    def _root_logits(self, state: Eagle3State) -> Tensor:
+        """Read what is pending in one pass and give the distribution after the root, `[1, V]`."""
+        if state.logits is None:
+            cache = state.cache
+            features = self.fc(torch.cat(state.taps).to(self.dtype))
+            tokens = torch.tensor(state.tokens, device=self.device)
+            cache.reserve(cache.length + tokens.shape[0])
+            for feature, chunk in zip(
+                features.split(CHUNK_ROWS), tokens.split(CHUNK_ROWS), strict=True
+            ):
+                rows, start = chunk.shape[0], cache.length
+                positions = torch.arange(start, start + rows, device=self.device)
+                visible = causal(rows, self.device)
+                mask = additive_mask(visible, start, self.groups, self.dtype) if rows > 1 else None
+                hidden = self._pass(feature, chunk, positions, cache, start, mask)
+                cache.commit(range(rows))
+            state.tokens.clear()
+            state.taps.clear()
+            state.hidden = hidden[-1:]
+            state.logits = self._logits(state.hidden)
+        return state.logits
+
+    def _pass(
+        self,
+        feature: Tensor,
+        tokens: Tensor,
+        positions: Tensor,
+        cache: KVCache,
+        start: int,
+        mask: Tensor | None,
+    ) -> Tensor:
+        """The decoder layer over rows `feature [R, H]`, `tokens [R]`; keys go to `start` on."""
+        c = self.config
+        rows = tokens.shape[0]
+        end = start + rows
+        q_end, k_end = c.num_heads, c.num_heads + c.num_kv_heads
+        embedded = F.embedding(tokens, self.embedding)
+        x = torch.cat((self.norm(embedded), self.norm(feature)), -1)  # [R, 2H]
+        qkv = self.qkv(x).view(rows, k_end + c.num_kv_heads, c.head_dim)
+        qk = rotate(qkv[:, :k_end], *self.rope.at(positions))
+        k, v = cache.k[0, :, :end], cache.v[0, :, :end]
+        k[:, start:] = qk[:, q_end:].transpose(0, 1)
+        v[:, start:] = qkv[:, k_end:].transpose(0, 1)
+        x = feature + self.o(attend(qk[:, :q_end], k, v, mask))
+        gate, up = self.gate_up(self.norm(x)).chunk(2, -1)
+        return x + self.down(F.silu(gate) * up)
+
+    def _logits(self, hidden: Tensor) -> Tensor:
+        return self.lm_head(self.norm(hidden)).float()

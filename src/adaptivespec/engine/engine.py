@@ -1,0 +1,307 @@
+"""The embedded engine: a target, a drafter and a tokenizer behind generate, stream and chat."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from importlib.resources import files
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from adaptivespec.core.commit import StopState
+from adaptivespec.core.errors import ConfigError, ContextLengthError, PromptError
+from adaptivespec.core.sampling import SamplingParams
+from adaptivespec.draft.base import Drafter
+from adaptivespec.draft.eagle3 import Eagle3Drafter
+from adaptivespec.draft.eagle3_checkpoint import Eagle3Checkpoint
+from adaptivespec.engine.loop import Request
+from adaptivespec.engine.model.llama import Llama
+from adaptivespec.engine.model.torch_target import TorchTarget
+from adaptivespec.engine.result import GenerationResult
+from adaptivespec.engine.session import Session
+from adaptivespec.engine.stream import Stream
+from adaptivespec.engine.target import Target
+from adaptivespec.engine.tokens import Tokenizer
+from adaptivespec.engine.weights import ProgressCallback, resolve_model
+from adaptivespec.engine.weights.config import ModelConfig
+from adaptivespec.engine.weights.load import load_weights
+from adaptivespec.policy import make_policy
+from adaptivespec.policy.base import Policy
+from adaptivespec.verify import make_rule
+from adaptivespec.verify.base import Rule
+
+DTYPES = {"bfloat16": torch.bfloat16, "float32": torch.float32}
+#: Heads that the package ships, by the name of their target.
+SHIPPED_HEADS = {"smollm2-135m-instruct": "smollm2-135m-instruct-eagle3"}
+#: What "auto" means when there is a drafter.
+DEFAULT_POLICY = "dcs"
+
+
+class Engine:
+    """Answers prompts with one target model.  Build it with `from_pretrained`.
+
+    The engine itself keeps no conversation: `session()` makes one whose cache is reused when the
+    next prompt begins like the last.
+    """
+
+    def __init__(
+        self,
+        target: Target[Any],
+        tokenizer: Tokenizer,
+        drafter: Drafter[Any] | None,
+        model_name: str,
+    ) -> None:
+        self.target, self.tokenizer, self.drafter = target, tokenizer, drafter
+        self.model_name = model_name
+        vocab = target.limits.vocab_size
+        self._special = _mask(vocab, tokenizer.special_ids)
+
+    @classmethod
+    def from_pretrained(
+        cls,
+        model: str | Path | None = None,
+        draft_model: str | Path | None = None,
+        *,
+        dtype: str = "auto",
+        device: str = "cpu",
+        threads: int | None = None,
+        max_model_len: int | None = None,
+        revision: str | None = None,
+        cache_dir: str | Path | None = None,
+        local_files_only: bool = False,
+        token: str | None = None,
+        progress: ProgressCallback | None = None,
+    ) -> Engine:
+        """Load a target and its drafter.
+
+        Args:
+            model: None for the embedded SmolLM2-135M-Instruct, a directory, a GGUF file or a hub id.
+            draft_model: an EAGLE-3 head, a directory or hub id; None for the one that the package
+                ships for the embedded model, else plain decoding.
+            dtype: "auto" (bfloat16 where the CPU has it, else float32), "bfloat16" or "float32".
+            device: "cpu".
+            threads: of torch; None leaves torch's own choice.
+            max_model_len: longest sequence in tokens; None is the model's limit.
+            revision, token, local_files_only: for hub ids.
+            cache_dir: where fetched models are kept.
+            progress: called with ProgressEvent while files are fetched and converted.
+
+        Raises:
+            ModelNotFoundError, CheckpointError, DownloadError, DiskFullError, ConfigError: each
+                names the field and the remedy.
+        """
+        precision = _dtype(dtype)
+        if device != "cpu":
+            raise ConfigError(f"unknown device {device!r}", field="device", remedy="Use cpu")
+        if threads is not None:
+            if threads < 1:
+                raise ConfigError(f"must be at least 1, got {threads}", field="threads")
+            torch.set_num_threads(threads)
+        hub: dict[str, Any] = {
+            "cache_dir": cache_dir,
+            "local_files_only": local_files_only,
+            "token": token,
+            "progress": progress,
+        }
+        found = resolve_model(model, revision=revision, **hub)
+        config = ModelConfig.from_dir(found.path)
+        limit = _max_model_len(max_model_len, config.max_position_embeddings)
+        tokenizer = Tokenizer.from_dir(found.path)
+        head = _head(draft_model, found.name, hub)
+        weights = load_weights(found.path, config)
+        network = Llama(weights, config, precision, limit)
+        drafter = None
+        if head is not None:
+            drafter = Eagle3Drafter(
+                head, network.embedding, config.num_layers, limit, precision, network.output
+            )
+        return cls(TorchTarget(network, limit), tokenizer, drafter, found.name)
+
+    @property
+    def dtype(self) -> str:
+        """Name of the precision in force."""
+        return next(name for name, dtype in DTYPES.items() if dtype == self.target.dtype)
+
+    def session(self) -> Session:
+        """A conversation's memory, to be passed as `session=` to several calls."""
+        return Session(self.target, self.drafter)
+
+    def generate(self, prompt: str | Sequence[int], **options: Any) -> GenerationResult:
+        """Answer `prompt`; options as in `stream`."""
+        return self.stream(prompt, **options).finish()
+
+    def chat(self, messages: Sequence[Mapping[str, str]], **options: Any) -> GenerationResult:
+        """Answer the last of `messages`, `[{"role": ..., "content": ...}]`; options as `stream`."""
+        return self.chat_stream(messages, **options).finish()
+
+    def chat_stream(self, messages: Sequence[Mapping[str, str]], **options: Any) -> Stream:
+        """Stream the answer to the last of `messages`; options as in `stream`."""
+        return self.stream(self.tokenizer.apply_chat_template(messages), **options)
+
+    def stream(
+        self,
+        prompt: str | Sequence[int],
+        *,
+        raw: bool = False,
+        rule: str | Rule = "strict",
+        kappa: float | None = None,
+        rule_options: Mapping[str, Any] | None = None,
+        policy: str | Policy = "auto",
+        policy_options: Mapping[str, Any] | None = None,
+        logprobs: bool = False,
+        trace: bool = False,
+        session: Session | None = None,
+        **sampling: Any,
+    ) -> Stream:
+        """Answer `prompt` piece by piece.
+
+        Args:
+            prompt: text, put into the model's chat template unless `raw`, or token ids as they are.
+            rule: "strict" (the default, lossless), "margin", a preset ("paper", "safe"), a spelling
+                such as "margin:0.2", or a Rule.
+            kappa: threshold of the margin rule; `rule_options` for everything else of a rule.
+            policy: "auto", "none", "chain", "static", "eagle2", "dcs", a spelling such as
+                "static:5,4,16", or a Policy, with `policy_options`.
+            logprobs: give the target's log probability of every token.
+            trace: keep a record of every step, trees included, in the result.
+            session: reuse this conversation's cache.
+            sampling: fields of SamplingParams: max_tokens, temperature, top_p, top_k, min_p, seed,
+                stop, penalties and so on.
+
+        Raises:
+            PromptError, ContextLengthError: the prompt is empty or does not fit.
+            ConfigError: an option is unknown or out of bounds.
+        """
+        params = _params(sampling)
+        ids = self._prompt_ids(prompt, raw)
+        chosen_rule = make_rule(rule, rule_options, kappa)
+        chosen_policy = self._policy(policy, policy_options)
+        vocab = self.target.limits.vocab_size
+        eos = frozenset(self.tokenizer.eos_token_ids)
+        stop_ids = params.stop_ids(eos)
+        wants_digits = getattr(chosen_rule.options, "protect_digits", False)
+        request = Request(
+            prompt=ids,
+            params=params,
+            rule=chosen_rule,
+            policy=chosen_policy,
+            stop=StopState.start(params, eos, self.tokenizer.decode),
+            eos_ids=eos,
+            protected=self._special | _mask(vocab, stop_ids),
+            digits=_mask(vocab, self.tokenizer.digit_ids) if wants_digits else None,
+            think_ids=self.tokenizer.think_ids,
+            logprobs=logprobs,
+            record_nodes=trace,
+        )
+        result = GenerationResult(
+            rule=chosen_rule.label,
+            policy=chosen_policy.label,
+            lossless=chosen_rule.lossless,
+            prompt_tokens=len(ids),
+            trace=[] if trace else None,
+        )
+        own = session or self.session()
+        return Stream(own, request, result, self.tokenizer.token_text)
+
+    def _prompt_ids(self, prompt: str | Sequence[int], raw: bool) -> list[int]:
+        if isinstance(prompt, str):
+            if not prompt.strip():
+                raise PromptError("is empty", field="prompt", remedy="Give some text")
+            if raw or not self.tokenizer.has_chat_template:
+                ids = self.tokenizer.encode(prompt)
+            else:
+                message = {"role": "user", "content": prompt}
+                ids = self.tokenizer.apply_chat_template([message])
+        else:
+            ids = list(prompt)
+            vocab = self.target.limits.vocab_size
+            wrong = [i for i in ids if not isinstance(i, int) or not 0 <= i < vocab]
+            if wrong:
+                raise PromptError(
+                    f"token id {wrong[0]!r} is not in [0, {vocab})", field="prompt"
+                )
+        limit = self.target.limits.max_model_len
+        if not ids:
+            raise PromptError("is empty", field="prompt", remedy="Give at least one token")
+        if len(ids) >= limit:
+            raise ContextLengthError(
+                f"has {len(ids)} tokens; with at least one token of answer it must fit into "
+                f"{limit}",
+                field="prompt",
+                remedy="Shorten it, or raise max_model_len up to the model's own limit",
+            )
+        return ids
+
+    def _policy(self, policy: str | Policy, options: Mapping[str, Any] | None) -> Policy:
+        if policy == "auto":
+            if options:
+                raise ConfigError(
+                    "are given without a policy",
+                    field="policy_options",
+                    remedy="Name the policy they are for",
+                )
+            policy = "none" if self.drafter is None else DEFAULT_POLICY
+        chosen = make_policy(policy, options)
+        if chosen.needs_draft and self.drafter is None:
+            raise ConfigError(
+                f"{chosen.name!r} drafts, and {self.model_name} has no drafter",
+                field="policy",
+                remedy="Give draft_model (--draft-model), or use policy none",
+            )
+        return chosen
+
+
+def _params(sampling: Mapping[str, Any]) -> SamplingParams:
+    names = SamplingParams.__dataclass_fields__
+    unknown = [name for name in sampling if name not in names]
+    if unknown:
+        raise ConfigError(
+            "is no option", field=unknown[0], remedy=f"Options: {', '.join(names)}"
+        )
+    return SamplingParams(**sampling)
+
+
+def _dtype(name: str) -> torch.dtype:
+    if name == "auto":
+        return torch.bfloat16 if _bf16_is_native() else torch.float32
+    if name not in DTYPES:
+        raise ConfigError(
+            f"unknown dtype {name!r}", field="dtype", remedy=f"Use auto, {', '.join(DTYPES)}"
+        )
+    return DTYPES[name]
+
+
+def _bf16_is_native() -> bool:
+    """Whether oneDNN has bfloat16 kernels for this CPU; without them it is slower than float32."""
+    try:
+        return bool(torch.ops.mkldnn._is_mkldnn_bf16_supported())
+    except (AttributeError, RuntimeError):
+        return False
+
+
+def _max_model_len(asked: int | None, limit: int) -> int:
+    if asked is None:
+        return limit
+    if not 2 <= asked <= limit:
+        raise ConfigError(f"must lie in [2, {limit}], got {asked}", field="max_model_len")
+    return asked
+
+
+def _head(
+    draft_model: str | Path | None, target_name: str, hub: Mapping[str, Any]
+) -> Eagle3Checkpoint | None:
+    if draft_model is not None:
+        if Path(draft_model).exists():
+            return Eagle3Checkpoint.load(draft_model)
+        return Eagle3Checkpoint.load(resolve_model(str(draft_model), **hub).path)
+    shipped = SHIPPED_HEADS.get(target_name.lower())
+    if shipped is None:
+        return None
+    return Eagle3Checkpoint.load(str(files("adaptivespec").joinpath("heads", shipped)))
+
+
+def _mask(size: int, ids: frozenset[int]) -> torch.Tensor:
+    mask = torch.zeros(size, dtype=torch.bool)
+    mask[[i for i in ids if i < size]] = True
+    return mask

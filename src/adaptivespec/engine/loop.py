@@ -1,0 +1,196 @@
+"""The decode loop: draft, verify, decide, commit.
+
+One step drafts a tree under the last emitted token (the root), runs it through the target in one
+pass, lets the rule choose at every node, follows the path, and commits what the stop conditions
+leave.  The prompt is step 0 of the same shape: a tree of one node whose logits the prefill gave.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from time import perf_counter
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from adaptivespec.core.commit import Commit, StopState, commit
+from adaptivespec.core.law import Law
+from adaptivespec.core.sampling import Sampler, SamplingParams
+from adaptivespec.core.trace import StepTrace
+from adaptivespec.core.tree import DraftTree
+from adaptivespec.core.verdict import Verdict, verdict
+from adaptivespec.engine.session import Session
+from adaptivespec.engine.target import Pass
+from adaptivespec.policy.base import NOTHING, Policy, Signals, TreePlan
+from adaptivespec.verify.base import Rule, VerifyState
+from adaptivespec.verify.limits import Ledger, apply_limits
+
+
+@dataclass
+class Request:
+    """One generation, everything checked.
+
+    `protected bool[V]` marks tokens that are never promoted nor overridden.
+    """
+
+    prompt: list[int]
+    params: SamplingParams
+    rule: Rule
+    policy: Policy
+    stop: StopState
+    eos_ids: frozenset[int]
+    protected: Tensor
+    digits: Tensor | None = None
+    think_ids: tuple[int, int] | None = None
+    logprobs: bool = False
+    record_nodes: bool = False
+
+
+@dataclass
+class Step:
+    """What one step committed: `verdict` and `trace` are cut to it.
+
+    `trace` is None for the prefill, which verifies nothing.  `finish` is "stop", "length" or None;
+    "length" also when the context is full.
+    """
+
+    verdict: Verdict
+    commit: Commit
+    finish: str | None
+    trace: StepTrace | None = None
+    logprobs: list[float] = field(default_factory=list)
+    seconds: float = 0.0
+
+
+class _Clock:
+    """Seconds since the last look."""
+
+    def __init__(self) -> None:
+        self.last = perf_counter()
+
+    def lap(self) -> float:
+        now = perf_counter()
+        seconds, self.last = now - self.last, now
+        return seconds
+
+
+def decode(session: Session, request: Request) -> Iterator[Step]:
+    """Answer `request` in `session`, yielding once per step, the prefill first.
+
+    The session is consistent after every yield, so the caller may stop at any of them.
+
+    Raises:
+        NumericalError: the target's logits are NaN, or all -inf.
+    """
+    return _Decoder(session, request).run()
+
+
+class _Decoder:
+    def __init__(self, session: Session, request: Request) -> None:
+        self.session, self.request = session, request
+        vocab = session.target.limits.vocab_size
+        sampler = Sampler(request.params, vocab, request.eos_ids, request.prompt)
+        ledger = Ledger.start(request.rule.limits, request.prompt, request.think_ids)
+        self.state = VerifyState(request.protected, sampler, ledger, request.digits)
+        self.sampler, self.ledger, self.stop = sampler, ledger, request.stop
+        self.output: list[int] = []
+        self.drafting = request.policy.needs_draft and session.drafter is not None
+
+    def run(self) -> Iterator[Step]:
+        session, request = self.session, self.request
+        clock = _Clock()
+        request.policy.begin()
+        out = session.begin(request.prompt, self.drafting)
+        root = DraftTree.root_only(request.prompt[-1], session.target.device)
+        step = self._settle(out, root, index=0)
+        session.begin_output(step.verdict.tokens)
+        step.seconds = clock.lap()
+        finish = step.finish
+        yield step
+        index = 0
+        while finish is None:
+            clock.lap()
+            plan, confidence = self._plan()
+            tree, drafted = self._draft(plan)
+            draft_s = clock.lap()
+            out = session.verify(tree)
+            verify_s = clock.lap()
+            step = self._settle(out, tree, index)
+            done = step.verdict
+            rows = [self.output[-len(done.tokens) - 1], *done.tokens[: len(done.path) - 1]]
+            session.commit(done.path, rows, done.tokens, out)
+            request.policy.observe(plan, done.num_accepted, done.num_promoted, tree.num_nodes - 1)
+            step.finish = step.finish or self._context_full()
+            seconds = {"draft": draft_s, "verify": verify_s, "host": clock.lap()}
+            step.seconds = sum(seconds.values())
+            step.trace = StepTrace.of(
+                done,
+                len(done.tokens),
+                step=index,
+                position=len(self.output) - len(done.tokens),
+                plan=plan.triple,
+                root_confidence=confidence,
+                num_drafted=drafted,
+                num_verified=tree.num_nodes - 1,
+                tree=tree if request.record_nodes else None,
+                seconds=seconds,
+            )
+            finish = step.finish
+            index += 1
+            yield step
+
+    def _plan(self) -> tuple[TreePlan, float | None]:
+        """The policy's plan, no deeper than the tokens and the context that are left."""
+        session, params = self.session, self.request.params
+        remaining = params.max_tokens - len(self.output)
+        length = session.target.length(session.cache)
+        room = session.target.limits.max_model_len - length
+        usable = min(remaining, room)  # a step emits one token more than it drafts levels
+        if not self.drafting or usable < 2:
+            return NOTHING, None
+        assert session.drafter is not None
+        confidence = session.drafter.confidence(session.draft_state)
+        signals = Signals(
+            root_confidence=confidence,
+            output_len=len(self.output),
+            remaining=usable,
+            context_len=length,
+        )
+        return self.request.policy.plan(signals), confidence
+
+    def _draft(self, plan: TreePlan) -> tuple[DraftTree, int]:
+        if plan.draft_nothing:
+            return DraftTree.root_only(self.output[-1], self.session.target.device), 0
+        assert self.session.drafter is not None
+        return self.session.drafter.draft(self.session.draft_state, plan)
+
+    @torch.inference_mode()
+    def _settle(self, out: Pass, tree: DraftTree, index: int) -> Step:
+        """Rule, walk, limits, commit: pure decisions first, then this request's own memory."""
+        rule = self.request.rule
+        law = self.sampler.law(out.logits, tree, self.output, index)
+        walked = verdict(tree, rule.choose(law, tree, self.state))
+        walked = apply_limits(walked, rule.limits, self.ledger)
+        committed = commit(walked.tokens, self.stop)
+        done = walked.committed(committed.kept)
+        self.stop = committed.state
+        self.ledger.record(done, committed.kept)
+        rule.observe(done, self.state)
+        self.output.extend(done.tokens)
+        logprobs = _logprobs(law, done) if self.request.logprobs else []
+        return Step(done, committed, committed.finish_reason, logprobs=logprobs)
+
+    def _context_full(self) -> str | None:
+        session: Any = self.session
+        room = session.target.limits.max_model_len - session.target.length(session.cache)
+        return "length" if room < 1 else None
+
+
+def _logprobs(law: Law, done: Verdict) -> list[float]:
+    """The target's log probability of each committed token, before temperature and filters."""
+    nodes = done.path[: len(done.tokens)]
+    rows = law.logits[nodes].float().log_softmax(-1)
+    tokens = torch.tensor(done.tokens, device=rows.device)
+    return rows.gather(-1, tokens[:, None])[:, 0].tolist()  # type: ignore[no-any-return]

@@ -1,0 +1,115 @@
+"""The Llama family in plain torch: a stateless forward over rows, positions, a cache and a mask."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from adaptivespec.engine.weights.config import ModelConfig
+from adaptivespec.nn.attention import attend
+from adaptivespec.nn.kv import KVCache
+from adaptivespec.nn.linear import Linear
+from adaptivespec.nn.norm import RMSNorm, fold_gain
+from adaptivespec.nn.rope import Rope, rotate
+
+
+class LlamaLayer:
+    """One decoder block with q/k/v and gate/up fused and the norm gains folded in."""
+
+    def __init__(self, weights: Mapping[str, Tensor], prefix: str, dtype: torch.dtype) -> None:
+        def w(name: str) -> Tensor:
+            return weights[f"{prefix}.{name}.weight"]
+
+        qkv = torch.cat([w(f"self_attn.{name}_proj") for name in "qkv"])
+        gate_up = torch.cat([w("mlp.gate_proj"), w("mlp.up_proj")])
+        self.qkv = Linear(fold_gain(qkv, w("input_layernorm")).to(dtype))
+        self.o = Linear(w("self_attn.o_proj").to(dtype))
+        self.gate_up = Linear(fold_gain(gate_up, w("post_attention_layernorm")).to(dtype))
+        self.down = Linear(w("mlp.down_proj").to(dtype))
+
+
+class Llama:
+    """Llama 2/3-style decoder (RMSNorm, rotary positions, grouped queries, SwiGLU).
+
+    Args:
+        weights: tensors under Hugging Face names, in any float dtype.
+        config: sizes and constants.
+        dtype: of weights, activations and cache.
+        max_positions: length of the rotary tables.
+    """
+
+    def __init__(
+        self,
+        weights: Mapping[str, Tensor],
+        config: ModelConfig,
+        dtype: torch.dtype,
+        max_positions: int,
+    ) -> None:
+        self.config, self.dtype = config, dtype
+        self.embedding = weights["model.embed_tokens.weight"].to(dtype)
+        self.layers = [
+            LlamaLayer(weights, f"model.layers.{i}", dtype) for i in range(config.num_layers)
+        ]
+        self.output = self.embedding if config.tie_word_embeddings else weights["lm_head.weight"]
+        self.output_gain = weights["model.norm.weight"]
+        head = weights["model.embed_tokens.weight"] if self.output is self.embedding else self.output
+        self.lm_head = Linear(fold_gain(head, self.output_gain).to(dtype))
+        self.norm = RMSNorm(config.hidden_size, config.rms_norm_eps, self.embedding.device)
+        self.rope = Rope(
+            config.head_dim,
+            config.rope_theta,
+            max_positions,
+            dtype,
+            config.rope_scaling,
+            self.embedding.device,
+        )
+
+    def forward(
+        self,
+        tokens: Tensor,
+        positions: Tensor,
+        cache: KVCache,
+        mask: Tensor | None,
+        tap_layers: Sequence[int] = (),
+    ) -> tuple[Tensor, Tensor | None]:
+        """Run rows and write their keys and values behind the cache's committed rows.
+
+        Args:
+            tokens: `[R]` ids.
+            positions: `[R]` positions.
+            mask: additive `[groups * R, length + R]` or None when all rows see all columns.
+            tap_layers: layers whose incoming residual stream is returned.
+
+        Returns:
+            The residual stream `[R, hidden]` and the taps `[R, len(tap_layers) * hidden]`.
+        """
+        c = self.config
+        rows, start = tokens.shape[0], cache.length
+        end = start + rows
+        q_end, k_end = c.num_heads, c.num_heads + c.num_kv_heads
+        cos, sin = self.rope.at(positions)
+        x = F.embedding(tokens, self.embedding)  # [R, H]
+        taps: dict[int, Tensor] = {}
+        for i, layer in enumerate(self.layers):
+            if i in tap_layers:
+                taps[i] = x
+            qkv = layer.qkv(self.norm(x)).view(rows, k_end + c.num_kv_heads, c.head_dim)
+            qk = rotate(qkv[:, :k_end], cos, sin)
+            k, v = cache.k[i, :, :end], cache.v[i, :, :end]  # [kv_heads, T, D]
+            k[:, start:] = qk[:, q_end:].transpose(0, 1)
+            v[:, start:] = qkv[:, k_end:].transpose(0, 1)
+            x = x + layer.o(attend(qk[:, :q_end], k, v, mask))
+            gate, up = layer.gate_up(self.norm(x)).chunk(2, -1)
+            x = x + layer.down(F.silu(gate) * up)
+        return x, torch.cat([taps[i] for i in tap_layers], -1) if tap_layers else None
+
+    def logits(self, hidden: Tensor) -> Tensor:
+        """`[R, vocab]` from the residual stream `[R, hidden]` that leaves the last layer."""
+        return self.lm_head(self.norm(hidden))
+
+    def output_rows(self, ids: Tensor) -> Tensor:
+        """Rows `f32[len(ids), hidden]` of the output layer, the final norm's gain folded in."""
+        return fold_gain(self.output[ids], self.output_gain)

@@ -1,0 +1,78 @@
+"""What the decode loop asks of a target model, whatever runs it."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Generic, TypeVar
+
+import torch
+from torch import Tensor
+
+from adaptivespec.core.tree import DraftTree
+
+Cache = TypeVar("Cache")
+
+
+@dataclass(frozen=True)
+class TargetLimits:
+    """Sizes a caller has to respect."""
+
+    vocab_size: int
+    hidden_size: int
+    num_layers: int
+    max_model_len: int
+
+
+@dataclass
+class Pass:
+    """What one pass of the target gives back.
+
+    `logits [rows asked, vocab]` in the model's dtype; `taps [rows, len(tap_layers) * hidden]`, the
+    residual stream entering the tapped layers, or None when no layer is tapped.  Valid until the
+    next pass over the same cache.
+    """
+
+    logits: Tensor
+    taps: Tensor | None
+
+
+class Target(ABC, Generic[Cache]):
+    """A causal language model that verifies trees.
+
+    A cache belongs to one sequence and is opaque to callers.  `prefill` commits its rows at once;
+    `verify` writes tentative rows that `commit` keeps or drops.  The model itself keeps no state
+    between calls, so several caches may take turns.
+    """
+
+    limits: TargetLimits
+    dtype: torch.dtype
+    device: torch.device
+
+    @abstractmethod
+    def new_cache(self, capacity: int) -> Cache:
+        """A cache for one sequence with room for `capacity` rows; it grows when it must."""
+
+    @abstractmethod
+    def length(self, cache: Cache) -> int:
+        """Number of committed rows."""
+
+    @abstractmethod
+    def prefill(self, cache: Cache, tokens: Sequence[int], tap_layers: Sequence[int] = ()) -> Pass:
+        """Append `tokens`; logits `[1, vocab]` of the last one, taps of all of them."""
+
+    @abstractmethod
+    def verify(self, cache: Cache, tree: DraftTree, tap_layers: Sequence[int] = ()) -> Pass:
+        """Run every node of `tree` at position `length + depth`, each seeing its ancestors only.
+
+        Logits `[N, vocab]` and taps of all nodes.  Nothing is committed.
+        """
+
+    @abstractmethod
+    def commit(self, cache: Cache, path: Sequence[int]) -> None:
+        """Keep the rows of the nodes `path` of the last verified tree (root first), drop the rest."""
+
+    @abstractmethod
+    def truncate(self, cache: Cache, length: int) -> None:
+        """Forget committed rows from `length` on."""

@@ -1,0 +1,269 @@
+"""What shape a model has: config.json, or the metadata of a GGUF file."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from adaptivespec.core.errors import CheckpointError, ConfigError
+from adaptivespec.engine.weights.jsonfile import read_json
+
+__all__ = ["SUPPORTED_ARCHITECTURES", "SUPPORTED_ROPE_TYPES", "ModelConfig"]
+
+SUPPORTED_ARCHITECTURES = ("llama",)
+SUPPORTED_ROPE_TYPES = ("default", "linear", "llama3")
+
+_ROPE_KEYS = {
+    "default": (),
+    "linear": ("factor",),
+    "llama3": ("factor", "low_freq_factor", "high_freq_factor", "original_max_position_embeddings"),
+}
+
+
+@dataclass(frozen=True)
+class ModelConfig:
+    """The shape of a Llama-family model.
+
+    ``rope_scaling`` is None, or a dict with "rope_type" ("linear" or "llama3") and that type's
+    numbers. ``eos_token_ids`` holds those of config.json first, then the further ones of
+    generation_config.json. ``torch_dtype`` is the precision the checkpoint names for itself, if it
+    does.
+    """
+
+    vocab_size: int
+    hidden_size: int
+    intermediate_size: int
+    num_layers: int
+    num_heads: int
+    num_kv_heads: int
+    head_dim: int
+    rope_theta: float
+    rope_scaling: dict[str, Any] | None
+    rms_norm_eps: float
+    max_position_embeddings: int
+    tie_word_embeddings: bool
+    eos_token_ids: tuple[int, ...]
+    bos_token_id: int | None
+    model_type: str = "llama"
+    torch_dtype: str | None = None
+
+    @classmethod
+    def from_dir(cls, path: str | Path) -> ModelConfig:
+        """Read a model directory, or a GGUF file.
+
+        Raises:
+            CheckpointError: a file is absent or malformed, or a key is missing or of the wrong
+                type.
+            ConfigError: well-formed, but a model this engine does not run.
+        """
+        path = Path(path)
+        if path.suffix == ".gguf":
+            return cls.from_gguf(path)
+        data = read_json(path / "config.json")
+        generation = read_json(path / "generation_config.json", missing_ok=True)
+        return cls.from_dict(data, generation, where=str(path / "config.json"))
+
+    @classmethod
+    def from_gguf(cls, path: str | Path) -> ModelConfig:
+        """Read the metadata of a GGUF file. Raises as :meth:`from_dir`."""
+        from adaptivespec.engine.weights.gguf_config import hf_config
+        from adaptivespec.engine.weights.gguf_file import GgufFile
+
+        return cls.from_dict(hf_config(GgufFile.open(path)), where=str(path))
+
+    @classmethod
+    def from_dict(
+        cls,
+        data: Mapping[str, Any],
+        generation: Mapping[str, Any] | None = None,
+        *,
+        where: str = "config.json",
+    ) -> ModelConfig:
+        """Check a Hugging Face style config and its generation config; ``where`` names the file in
+        errors."""
+        fields = _Fields(data, where)
+        _refuse_unsupported(data, where)
+        num_heads = fields.integer("num_attention_heads")
+        num_kv_heads = fields.integer("num_key_value_heads", num_heads)
+        hidden_size = fields.integer("hidden_size")
+        if num_heads % num_kv_heads:
+            raise fields.error(
+                "num_key_value_heads",
+                f"{num_kv_heads} does not divide num_attention_heads = {num_heads}",
+            )
+        if data.get("head_dim") is None and hidden_size % num_heads:
+            raise fields.error(
+                "num_attention_heads",
+                f"{num_heads} does not divide hidden_size = {hidden_size}, and head_dim is not "
+                "given",
+            )
+        head_dim = fields.integer("head_dim", hidden_size // num_heads)
+        if head_dim % 2:
+            raise fields.error("head_dim", f"{head_dim} is odd; rotary positions need pairs")
+        theta, scaling = _rope(fields)
+        vocab_size = fields.integer("vocab_size")
+        eos = (
+            *fields.token_ids("eos_token_id", vocab_size),
+            *_Fields(generation or {}, where).token_ids("eos_token_id"),
+        )
+        bos = fields.token_ids("bos_token_id", vocab_size)
+        dtype = data.get("dtype", data.get("torch_dtype"))
+        return cls(
+            vocab_size=vocab_size,
+            hidden_size=hidden_size,
+            intermediate_size=fields.integer("intermediate_size"),
+            num_layers=fields.integer("num_hidden_layers"),
+            num_heads=num_heads,
+            num_kv_heads=num_kv_heads,
+            head_dim=head_dim,
+            rope_theta=theta,
+            rope_scaling=scaling,
+            rms_norm_eps=fields.number("rms_norm_eps", 1e-6),
+            max_position_embeddings=fields.integer("max_position_embeddings"),
+            tie_word_embeddings=fields.flag("tie_word_embeddings", False),
+            eos_token_ids=tuple(dict.fromkeys(eos)),
+            bos_token_id=bos[0] if bos else None,
+            torch_dtype=dtype if isinstance(dtype, str) else None,
+        )
+
+    def tensor_shapes(self) -> dict[str, tuple[int, ...]]:
+        """Hugging Face name -> shape of every tensor of the model, lm_head.weight included.
+
+        Linear weights are [out, in]. With tied embeddings a checkpoint need not hold
+        lm_head.weight.
+        """
+        hidden, queries, keys = (
+            self.hidden_size,
+            self.num_heads * self.head_dim,
+            self.num_kv_heads * self.head_dim,
+        )
+        shapes: dict[str, tuple[int, ...]] = {
+            "model.embed_tokens.weight": (self.vocab_size, hidden)
+        }
+        for layer in range(self.num_layers):
+            prefix = f"model.layers.{layer}."
+            shapes |= {
+                f"{prefix}input_layernorm.weight": (hidden,),
+                f"{prefix}self_attn.q_proj.weight": (queries, hidden),
+                f"{prefix}self_attn.k_proj.weight": (keys, hidden),
+                f"{prefix}self_attn.v_proj.weight": (keys, hidden),
+                f"{prefix}self_attn.o_proj.weight": (hidden, queries),
+                f"{prefix}post_attention_layernorm.weight": (hidden,),
+                f"{prefix}mlp.gate_proj.weight": (self.intermediate_size, hidden),
+                f"{prefix}mlp.up_proj.weight": (self.intermediate_size, hidden),
+                f"{prefix}mlp.down_proj.weight": (hidden, self.intermediate_size),
+            }
+        return shapes | {
+            "model.norm.weight": (hidden,),
+            "lm_head.weight": (self.vocab_size, hidden),
+        }
+
+
+class _Fields:
+    """Typed reads of one JSON object; every error names the file and the key."""
+
+    def __init__(self, data: Mapping[str, Any], where: str) -> None:
+        self.data = data
+        self.where = where
+
+    def error(self, key: str, problem: str) -> CheckpointError:
+        return CheckpointError(
+            f"{key}: {problem}",
+            field=self.where,
+            remedy="Restore the config that came with the model",
+        )
+
+    def integer(self, key: str, default: int | None = None) -> int:
+        value = self.data.get(key)
+        if value is None:
+            if default is None:
+                raise self.error(key, "missing")
+            value = default
+        if isinstance(value, bool) or not isinstance(value, int) or value < 1:
+            raise self.error(key, f"{value!r} where a positive integer belongs")
+        return value
+
+    def number(self, key: str, default: float) -> float:
+        value = self.data.get(key)
+        value = default if value is None else value
+        if (
+            isinstance(value, bool)
+            or not isinstance(value, int | float)
+            or not 0 < value < math.inf
+        ):
+            raise self.error(key, f"{value!r} where a positive number belongs")
+        return float(value)
+
+    def flag(self, key: str, default: bool) -> bool:
+        value = self.data.get(key)
+        value = default if value is None else value
+        if not isinstance(value, bool):
+            raise self.error(key, f"{value!r} where true or false belongs")
+        return value
+
+    def token_ids(self, key: str, vocab_size: int | None = None) -> tuple[int, ...]:
+        value = self.data.get(key)
+        ids = value if isinstance(value, list) else [] if value is None else [value]
+        for token in ids:
+            if isinstance(token, bool) or not isinstance(token, int) or token < 0:
+                raise self.error(key, f"{value!r} where a token id or a list of token ids belongs")
+            if vocab_size is not None and token >= vocab_size:
+                raise self.error(key, f"{token} lies outside the vocabulary of {vocab_size}")
+        return tuple(ids)
+
+
+def _refuse_unsupported(data: Mapping[str, Any], where: str) -> None:
+    works = (
+        f"What works: {', '.join(SUPPORTED_ARCHITECTURES)} (Llama 2 and 3, SmolLM, TinyLlama and "
+        "their finetunes)"
+    )
+    model_type = data.get("model_type")
+    if model_type not in SUPPORTED_ARCHITECTURES:
+        raise ConfigError(f"model_type {model_type!r} is not supported", field=where, remedy=works)
+    for key in ("attention_bias", "mlp_bias"):
+        if data.get(key):
+            raise ConfigError(f"{key} = true is not supported yet", field=where, remedy=works)
+    if data.get("quantization_config") is not None:
+        raise ConfigError(
+            "quantization_config: quantised safetensors are not supported",
+            field=where,
+            remedy="Use the unquantised weights of this model, or a GGUF file",
+        )
+    activation = data.get("hidden_act", "silu")
+    if activation not in ("silu", "swish"):
+        raise ConfigError(
+            f"hidden_act {activation!r} is not supported", field=where, remedy="What works: silu"
+        )
+
+
+def _rope(fields: _Fields) -> tuple[float, dict[str, Any] | None]:
+    """Theta and scaling, from rope_parameters (newer configs) or rope_theta and rope_scaling (older
+    ones)."""
+    data = fields.data
+    key = "rope_parameters" if data.get("rope_parameters") is not None else "rope_scaling"
+    scaling = data.get(key)
+    if scaling is not None and not isinstance(scaling, dict):
+        raise fields.error(key, f"{scaling!r} where an object or null belongs")
+    scaling = dict(scaling or {})
+    theta = _Fields({"rope_theta": scaling.pop("rope_theta", data.get("rope_theta"))}, fields.where)
+    kind = scaling.pop("rope_type", None) or scaling.get("type") or "default"
+    scaling.pop("type", None)
+    if kind not in SUPPORTED_ROPE_TYPES:
+        raise ConfigError(
+            f"{key}: rope_type {kind!r} is not supported",
+            field=fields.where,
+            remedy=f"Supported: {', '.join(SUPPORTED_ROPE_TYPES)}",
+        )
+    if kind == "default":
+        return theta.number("rope_theta", 10000.0), None
+    numbers = _Fields(scaling, f"{fields.where}: {key}")
+    for name in _ROPE_KEYS[kind]:
+        if scaling.get(name) is None:
+            raise numbers.error(name, "missing")
+        numbers.number(name, 1.0)
+    if kind == "llama3" and scaling["high_freq_factor"] <= scaling["low_freq_factor"]:
+        raise numbers.error("high_freq_factor", "must be greater than low_freq_factor")
+    return theta.number("rope_theta", 10000.0), {"rope_type": kind, **scaling}

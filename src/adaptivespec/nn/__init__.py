@@ -1,0 +1,1 @@
+"""Tensor building blocks shared by the target and the drafter."""

@@ -1,0 +1,63 @@
+"""A preallocated key/value cache for one sequence, with room for a tree of tentative rows."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+
+class KVCache:
+    """Keys and values of one sequence: `[layers, kv_heads, capacity, head_dim]` each.
+
+    Rows `[0, length)` are committed.  A pass writes its rows behind them, at
+    `[length, length + R)`; they count only once `commit` says which of them stay.
+    """
+
+    def __init__(
+        self,
+        num_layers: int,
+        num_kv_heads: int,
+        head_dim: int,
+        capacity: int,
+        dtype: torch.dtype,
+        device: torch.device | None = None,
+    ) -> None:
+        shape = (num_layers, num_kv_heads, capacity, head_dim)
+        self.k = torch.zeros(shape, dtype=dtype, device=device)
+        self.v = torch.zeros_like(self.k)
+        self.length = 0
+
+    @property
+    def capacity(self) -> int:
+        return self.k.shape[2]
+
+    @property
+    def num_bytes(self) -> int:
+        return 2 * self.k.numel() * self.k.element_size()
+
+    def reserve(self, rows: int) -> None:
+        """Make room for `rows` in all, keeping the committed ones; grows by half at least."""
+        if rows <= self.capacity:
+            return
+        rows = max(rows, self.capacity * 3 // 2)
+        for name in ("k", "v"):
+            old = getattr(self, name)
+            new = old.new_zeros((*old.shape[:2], rows, old.shape[3]))
+            new[:, :, : self.length] = old[:, :, : self.length]
+            setattr(self, name, new)
+
+    def commit(self, rows: Sequence[int]) -> None:
+        """Keep the tentative rows `rows` (offsets from `length`, ascending), in that order."""
+        count = len(rows)
+        if list(rows) != list(range(count)):
+            start = self.length
+            index = torch.tensor(rows, device=self.k.device) + start
+            self.k[:, :, start : start + count] = self.k.index_select(2, index)
+            self.v[:, :, start : start + count] = self.v.index_select(2, index)
+        self.length += count
+
+    def truncate(self, length: int) -> None:
+        """Forget the rows from `length` on."""
+        self.length = min(self.length, length)

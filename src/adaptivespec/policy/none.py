@@ -1,0 +1,22 @@
+"""Plain decoding."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+from adaptivespec.policy.base import NOTHING, Policy, Signals, TreePlan
+
+
+class NonePolicy(Policy):
+    """Draft nothing: plain decoding, one token a step."""
+
+    name: ClassVar[str] = "none"
+    needs_draft: ClassVar[bool] = False
+
+    def propose(self, signals: Signals) -> TreePlan:
+        """The root alone."""
+        return NOTHING
+
+    def largest(self) -> TreePlan:
+        """The root alone."""
+        return NOTHING

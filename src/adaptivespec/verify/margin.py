@@ -1,0 +1,155 @@
+"""The margin rule of AdaptiveSpec: a promotion overrides a rejection."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import Any, ClassVar, cast
+
+import torch
+from pydantic import Field, model_validator
+from torch import Tensor
+
+from adaptivespec.core.law import Law, at_parent
+from adaptivespec.core.tree import DraftTree
+from adaptivespec.core.verdict import Choice
+from adaptivespec.verify.base import Rule, RuleOptions, VerifyState
+from adaptivespec.verify.limits import Limits
+
+_SMALLEST_UNIFORM = 2.0**-25  # half a step of float32 uniforms: keeps log(-log(u)) finite at u = 0
+
+
+class MarginOptions(RuleOptions):
+    """Options of the margin rule."""
+
+    kappa: float = Field(0.2, ge=0, description="promote above this margin; 1 = never, lossless")
+    protect_digits: bool = Field(False, description="never promote or override a digit")
+    max_promotions_per_step: int | None = Field(None, ge=0, description="promotions per step")
+    exact_between: bool = Field(False, description="an exact match between two promotions")
+    max_regret: float | None = Field(None, ge=0, description="nats per regret_window tokens")
+    regret_window: int = Field(256, ge=1, description="output tokens")
+    skip_tokens: int = Field(0, ge=0, description="none among the first so many output tokens")
+    think_only: bool = Field(False, description="only between the thinking tokens")
+    think_ids: tuple[int, int] | None = Field(None, description="their (opening, closing) ids")
+
+    @model_validator(mode="after")
+    def _distinct(self) -> MarginOptions:
+        if self.think_ids is not None and self.think_ids[0] == self.think_ids[1]:
+            raise ValueError("think_ids must be two different ids")
+        return self
+
+
+class MarginRule(Rule):
+    """Lossy: where strict would stop, accept a draft whose p / max p exceeds kappa.
+
+    The target's own token is followed whenever it was drafted; only a rejection is overridden. At
+    kappa >= 1 the rule is strict verification, token for token. (arXiv 2609.02897: kappa = 0.2.)
+    """
+
+    name: ClassVar[str] = "margin"
+    Options: ClassVar[type[RuleOptions]] = MarginOptions
+    presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {
+        "strict": {"kappa": 1.0},
+        "paper": {"kappa": 0.2},
+        "safe": {
+            "kappa": 0.3,
+            "max_promotions_per_step": 1,
+            "exact_between": True,
+            "max_regret": 4.0,
+            "regret_window": 256,
+        },
+    }
+
+    def __init__(self, options: RuleOptions | None = None) -> None:
+        super().__init__(options)
+        self._opts = cast(MarginOptions, self.options)
+        self._limit = drop_limit(self._opts.kappa)
+        self._limits = Limits(
+            max_promotions_per_step=self._opts.max_promotions_per_step,
+            exact_between=self._opts.exact_between,
+            max_regret=self._opts.max_regret,
+            regret_window=self._opts.regret_window,
+            skip_tokens=self._opts.skip_tokens,
+            think_only=self._opts.think_only,
+            think_ids=self._opts.think_ids,
+        )
+
+    @property
+    def kappa(self) -> float:
+        """The margin a promoted draft must exceed."""
+        return self._opts.kappa
+
+    @property
+    def lossless(self) -> bool:
+        """True when nothing can ever be promoted."""
+        return self._opts.kappa >= 1 or self._opts.max_promotions_per_step == 0
+
+    @property
+    def limits(self) -> Limits | None:
+        """The limits that are on; None when there are none."""
+        return self._limits if self._limits.any else None
+
+    def choose(self, law: Law, tree: DraftTree, state: VerifyState) -> Choice:
+        """The target's token, or the best eligible child where the target's was not drafted."""
+        drop, tokens = law.child_drop(tree), law.target
+        if not self.lossless and tree.num_nodes > 1:
+            protected = (
+                state.protected_with_digits if self._opts.protect_digits else state.protected
+            )
+            noise = None
+            if law.logp is not None:
+                noise = state.sampler.promotion_noise(tree.num_nodes, tree.device)
+            tokens = promote(law, tree, self._limit, protected, noise, drop)
+        return Choice(law.target, tokens, drop, law.target_drop)
+
+
+def drop_limit(kappa: float) -> Tensor:
+    """f32 scalar, nats: a child is eligible when its drop lies below -ln(kappa); kappa 0 -> +inf."""
+    return torch.tensor(math.inf if kappa == 0 else -math.log(kappa), dtype=torch.float32)
+
+
+def promote(
+    law: Law,
+    tree: DraftTree,
+    limit: Tensor,
+    protected: Tensor,
+    noise: Tensor | None = None,
+    child_drop: Tensor | None = None,
+) -> Tensor:
+    """The target's token at every node, replaced by an eligible child where it was not drafted.
+
+    A child is eligible when its drop is less than ``limit`` (strictly, in float32), it is not
+    protected, and at T > 0 it has positive probability. A node whose own token is protected keeps
+    it. At T = 0 the child of largest margin wins, then the one of lowest index; at T > 0 one is
+    drawn from p_T restricted to the eligible children (Gumbel-max).
+
+    Args:
+        law: of one tree or of a batch.
+        tree: N nodes.
+        limit: f32 scalar, or f32[..., 1] with one entry for each tree; see ``drop_limit``.
+        protected: bool[V].
+        noise: f32[..., N] uniform in [0, 1); needed at T > 0.
+        child_drop: ``law.child_drop(tree)`` where the caller has it.
+
+    Returns i64[..., N].
+    """
+    drop = law.child_drop(tree) if child_drop is None else child_drop
+    target, token, parent = law.target, tree.token_index, tree.parent_index
+    eligible = (drop < limit) & ~protected[token]  # root and padding have drop +inf: see below
+    if law.logp is None:
+        score = drop
+    else:
+        if noise is None:
+            raise ValueError("noise is needed at temperature > 0")
+        logp = at_parent(law.logp, tree)
+        eligible &= logp > -math.inf
+        # argmin of log(Exp(1)) - log p is Gumbel-max; the largest uniform is below 1 by 2^-24.
+        score = noise.clamp_min(_SMALLEST_UNIFORM).log().neg().log() - logp
+    score = torch.where(eligible & tree.is_child & (drop < math.inf), score, math.inf)
+    # The target's own token beats every sibling: choosing it rewrites nothing.
+    score = torch.where(token == target.gather(-1, parent), -math.inf, score)
+    index = torch.arange(tree.num_nodes, device=tree.device)
+    family = tree.parent.unsqueeze(-2) == index.unsqueeze(-1)  # [..., N, N]: (v, i) i a child of v
+    best, child = torch.where(family, score.unsqueeze(-2), math.inf).min(-1)  # first on ties
+    replace = (best < math.inf) & ~protected[target]
+    return torch.where(replace, token.gather(-1, child), target)

@@ -1,0 +1,32 @@
+"""Strict verification: follow the target's own tokens."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, ClassVar
+
+from adaptivespec.core.verdict import Choice
+from adaptivespec.verify.base import Rule, VerifyState
+
+if TYPE_CHECKING:
+    from adaptivespec.core.law import Law
+    from adaptivespec.core.tree import DraftTree
+
+
+class StrictRule(Rule):
+    """Lossless: a draft is accepted when it is the target's own token.
+
+    The target's token is drawn once at each node (the argmax at temperature 0) and followed where it
+    was drafted. Drafted children are a deterministic top-k, so emitted tokens have the target's law
+    exactly (SpecInfer, arXiv 2305.09781; EAGLE, 2401.15077).
+    """
+
+    name: ClassVar[str] = "strict"
+
+    @property
+    def lossless(self) -> bool:
+        """Always."""
+        return True
+
+    def choose(self, law: Law, tree: DraftTree, state: VerifyState) -> Choice:
+        """The target's token at every node, unchanged."""
+        return Choice(law.target, law.target, law.child_drop(tree), law.target_drop)

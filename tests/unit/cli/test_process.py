@@ -1,0 +1,134 @@
+"""The command line as a process: Ctrl-C, closed pipes, a terminal. With a slow fake engine."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+pty = pytest.importorskip("pty", reason="needs a POSIX terminal")
+
+TESTS = Path(__file__).resolve().parents[2]
+PROGRAM = f"""
+import sys
+sys.path.insert(0, {str(TESTS)!r})
+from fakes.engine import FakeEngine
+from adaptivespec.cli import main, options
+options.create_engine = FakeEngine(text="word " * 400, delay=0.02)
+main.main()
+"""
+
+
+def start(*arguments: str, **extra) -> subprocess.Popen:
+    settings = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, **extra}
+    return subprocess.Popen([sys.executable, "-c", PROGRAM, *arguments], **settings)
+
+
+@pytest.fixture(autouse=True)
+def home(tmp_path, monkeypatch):
+    for name in ("HOME", "XDG_STATE_HOME"):
+        monkeypatch.setenv(name, str(tmp_path))
+    return tmp_path
+
+
+def interrupt_after_first_text(process: subprocess.Popen) -> tuple[str, str]:
+    first = process.stdout.read(1)
+    process.send_signal(signal.SIGINT)
+    out, err = process.communicate(timeout=30)
+    return (first + out).decode(), err.decode()
+
+
+def test_ctrl_c_keeps_text_and_statistics():
+    process = start("generate", "-p", "x", "--max-tokens", "400")
+    out, err = interrupt_after_first_text(process)
+    assert process.returncode == 130
+    assert out.startswith("word")
+    assert len(out) < 1000
+    assert "accept length" in err
+    assert "cancelled" in err
+    assert "Traceback" not in err
+
+
+def test_ctrl_c_with_json_and_trace(home):
+    trace = home / "t.jsonl"
+    process = start("generate", "-p", "x", "--max-tokens", "400", "--json", "--trace", str(trace))
+    while not (trace.exists() and trace.stat().st_size):
+        time.sleep(0.05)
+    process.send_signal(signal.SIGINT)
+    out, err = process.communicate(timeout=30)
+    assert process.returncode == 130
+    assert json.loads(out)["finish_reason"] == "cancelled"
+    assert all(json.loads(line) for line in trace.read_text().splitlines())
+    assert b"Traceback" not in err
+
+
+def test_a_closed_pipe_ends_quietly():
+    process = start("generate", "-p", "x", "--max-tokens", "400")
+    assert process.stdout.read(4) == b"word"
+    process.stdout.close()
+    assert process.wait(timeout=30) == 141
+    err = process.stderr.read().decode()
+    process.stderr.close()
+    assert "Traceback" not in err
+    assert "Broken" not in err
+    assert "accept length" not in err
+
+
+def read_until(terminal: int, wanted: bytes) -> bytes:
+    seen = b""
+    while wanted not in seen:
+        seen += os.read(terminal, 4096)
+    return seen
+
+
+def test_chat_on_a_terminal(home):
+    ours, theirs = pty.openpty()
+    environment = {**os.environ, "TERM": "xterm"}
+    process = start(
+        "chat", stdin=theirs, stdout=theirs, stderr=theirs, env=environment, start_new_session=True
+    )
+    os.close(theirs)
+    try:
+        read_until(ours, b"> ")
+        os.write(ours, b"\x03")
+        read_until(ours, b"Ctrl-D")
+        os.write(ours, b"hello\r")
+        read_until(ours, b"word word")
+        process.send_signal(signal.SIGINT)
+        read_until(ours, b"tokens/s")
+        os.write(ours, b"/rule paper\r")
+        read_until(ours, b"lossless: no")
+        os.write(ours, b"\x04")
+        assert process.wait(timeout=30) == 0
+    finally:
+        process.kill()
+        process.wait()
+        os.close(ours)
+    history = list(home.rglob("chat_history"))
+    assert "hello" in history[0].read_text()
+    assert history[0].stat().st_mode & 0o077 == 0
+
+
+def test_kinds_are_coloured_on_a_terminal_only():
+    ours, theirs = pty.openpty()
+    environment = {**os.environ, "TERM": "xterm"}
+    options = ("generate", "-p", "x", "--show-kinds", "--max-tokens", "3")
+    process = start(*options, stdout=theirs, env=environment)
+    os.close(theirs)
+    shown = b""
+    try:
+        while part := os.read(ours, 4096):
+            shown += part
+    except OSError:  # the other end is closed
+        pass
+    os.close(ours)
+    process.communicate(timeout=30)
+    assert b"\x1b[32mword" in shown
+    piped = start(*options)
+    assert piped.communicate(timeout=30)[0] == b"word word word\n"
