@@ -15,6 +15,7 @@ from rich.table import Table
 from rich.text import Text
 
 if TYPE_CHECKING:
+    from adaptivespec.train.head import TrainEvent
     from adaptivespec.engine import GenerationResult, TokenInfo
     from adaptivespec.engine.weights.progress import ProgressEvent
     from adaptivespec.engine.weights.store import CachedModel
@@ -253,3 +254,40 @@ def show_models(models: Sequence[CachedModel], root: str) -> None:
             Text(str(model.path)),
         )
     Console(highlight=False, soft_wrap=True).print(table)
+
+
+@contextmanager
+def training(quiet: bool = False) -> Iterator[Callable[[TrainEvent], None]]:
+    """A callback that draws a training run: a bar per stage, and a line per check."""
+    if quiet:
+        yield lambda event: None
+        return
+    console = _stderr()
+
+    def check_line(values: dict[str, Any]) -> str:
+        accuracy = " ".join(f"{value:.3f}" for value in values["accuracy"]["all"])
+        length = values.get("accept_length")
+        tail = "" if length is None else f", accept length {length:.2f}"
+        return f"step {values['step']}, {values['minutes']} min: accuracy {accuracy}{tail}"
+
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
+    from rich.progress import TimeElapsedColumn, TimeRemainingColumn
+
+    columns = (TextColumn("{task.description:24}"), BarColumn(), MofNCompleteColumn())
+    tasks: dict[str, Any] = {}
+    with Progress(*columns, TimeElapsedColumn(), TimeRemainingColumn(), console=console) as bars:
+
+        def draw(event: TrainEvent) -> None:
+            if event.stage == "check":
+                bars.console.print(check_line(event.values))
+                return
+            if event.stage not in tasks:
+                tasks[event.stage] = bars.add_task(event.stage, total=event.total)
+            text = event.stage
+            if "loss" in event.values:
+                text += f" loss {event.values['loss'][0]:.2f}"
+            bars.update(
+                tasks[event.stage], completed=event.done, total=event.total, description=text
+            )
+
+        yield draw

@@ -18,9 +18,7 @@ from adaptivespec.core.tree import DraftTree
 
 _BLOCK = 128  # tokens per block of the two-level inverse CDF
 _FIRST_LOOK = 256  # tokens top-p looks at before it looks at more
-_SMALLEST_TEMPERATURE = (
-    2.0**-126
-)  # the smallest normal float32: below it the division would be 0 / 0
+_SMALLEST_TEMPERATURE = 2.0**-126  # smallest normal float32; below it 0 / 0 would come up
 
 
 @dataclass(frozen=True, eq=False)
@@ -32,14 +30,19 @@ class Law:
             any floating type, and the tensor as given when nothing was applied.
         peak: f32[..., N], max z.
         target: i64[..., N], the target's own token y.
-        logp: f32[..., N, V], log p_T in nats, -inf where top-k, top-p or min-p exclude a token;
-            None at temperature 0.
+        scaled: f32[..., N, V], log p_T up to a constant for each row, in nats: (z - peak) / T, and
+            -inf where top-k, top-p or min-p exclude a token; None at temperature 0.
     """
 
     logits: Tensor
     peak: Tensor
     target: Tensor
-    logp: Tensor | None = None
+    scaled: Tensor | None = None
+
+    @cached_property
+    def logp(self) -> Tensor | None:
+        """f32[..., N, V]: log p_T in nats, -inf for excluded tokens; None at temperature 0."""
+        return None if self.scaled is None else self.scaled.log_softmax(-1)
 
     def drop_of(self, token: Tensor) -> Tensor:
         """f32[..., N]: peak - z of one token (i64[..., N]) at each node, in nats, >= 0."""
@@ -52,7 +55,7 @@ class Law:
     @cached_property
     def target_drop(self) -> Tensor:
         """f32[..., N]: drop of the target's own token; exactly 0 at temperature 0."""
-        return torch.zeros_like(self.peak) if self.logp is None else self.drop_of(self.target)
+        return torch.zeros_like(self.peak) if self.scaled is None else self.drop_of(self.target)
 
     def child_drop(self, tree: DraftTree) -> Tensor:
         """f32[..., N]: drop of each node's token under its parent's logits; root, padding: +inf."""
@@ -102,57 +105,81 @@ def sampled_law(
     """
     z = logits.float()
     peak = z.amax(-1)
-    scaled = (z - peak.unsqueeze(-1)) / max(temperature, _SMALLEST_TEMPERATURE)  # <= 0, peak at 0
-    scaled = filter_logits(scaled, top_k, top_p, min_p)
-    target = draw(scaled.softmax(-1), uniform)
-    return Law(logits, peak, target, scaled.log_softmax(-1))
+    scaled = z - peak.unsqueeze(-1)  # <= 0, and 0 at the peak
+    scaled /= max(temperature, _SMALLEST_TEMPERATURE)
+    scaled, weight = filtered(scaled, top_k, top_p, min_p)
+    return Law(logits, peak, draw(weight, uniform), scaled)
 
 
-def filter_logits(scaled: Tensor, top_k: int = 0, top_p: float = 1.0, min_p: float = 0.0) -> Tensor:
-    """[..., V]: ``scaled`` (its maximum being 0) with -inf for tokens that the filters exclude.
+def filtered(
+    scaled: Tensor, top_k: int = 0, top_p: float = 1.0, min_p: float = 0.0
+) -> tuple[Tensor, Tensor]:
+    """Apply top-k, then top-p to what is left, then min-p (vLLM's order of the first two).
 
-    Order as in vLLM: top-k, then top-p on what is left, then min-p. Cut-offs are values, so tokens
-    that tie with the last one kept are kept as well and no sort order can matter.
+    A filter is a cut-off in value, so tokens that tie with the last one kept are kept as well, and
+    no sort order can matter.
+
+    Args:
+        scaled: f32[..., V], nats, the maximum of each row being 0.
+
+    Returns ``scaled`` with -inf for excluded tokens, and f32[..., V] weights proportional to p_T.
     """
+    values = None
     if 0 < top_k < scaled.shape[-1]:
-        last = scaled.topk(top_k, dim=-1).values[..., -1:]
-        scaled = scaled.masked_fill(scaled < last, -math.inf)
-    if top_p < 1.0:
-        scaled = scaled.masked_fill(scaled < _nucleus(scaled, top_p, top_k), -math.inf)
-    if min_p > 0.0:
-        scaled = scaled.masked_fill(scaled < math.log(min_p), -math.inf)
-    return scaled
+        values = scaled.topk(top_k, dim=-1).values  # [..., k], falling
+        scaled = scaled.masked_fill(scaled < values[..., -1:], -math.inf)
+    weight = scaled.softmax(-1)
+    cut = torch.full_like(weight[..., :1], math.log(min_p) if min_p > 0 else -math.inf)
+    if top_p < 1:
+        cut = torch.maximum(cut, _nucleus(scaled, weight.amax(-1, keepdim=True), top_p, values))
+    if top_p < 1 or min_p > 0:
+        out = scaled < cut
+        scaled, weight = scaled.masked_fill(out, -math.inf), weight.masked_fill(out, 0.0)
+    return scaled, weight
 
 
-def _nucleus(scaled: Tensor, top_p: float, top_k: int) -> Tensor:
-    """[..., 1]: the smallest value inside the nucleus of mass ``top_p`` in each row.
+def _nucleus(scaled: Tensor, largest: Tensor, top_p: float, values: Tensor | None) -> Tensor:
+    """f32[..., 1]: the smallest value inside the nucleus of mass ``top_p`` in each row.
 
-    A full sort is slow, so a few hundred largest tokens are tried first. Sums run downwards from
-    the largest, hence the cut-off does not depend on how many were looked at.
+    Sorting a vocabulary is slow, so the largest few hundred tokens are tried first and only rows
+    whose nucleus is wider are sorted.
+
+    Args:
+        scaled: f32[..., V], the maximum of each row being 0.
+        largest: f32[..., 1], the largest probability of each row.
+        values: f32[..., k], the k largest entries of ``scaled``, falling, when nothing else is
+            left but ties with the last.
     """
     vocab = scaled.shape[-1]
-    total = scaled.double().logsumexp(-1, keepdim=True)
-    look = min(vocab, top_k or _FIRST_LOOK)
-    while True:
-        values = scaled.topk(look, dim=-1).values
-        mass = (values.double() - total).exp().cumsum(-1)
-        if look == vocab or bool((mass[..., -1] >= top_p).all()):
-            break
-        look = min(vocab, look * 16)
-    needed = (mass < top_p).sum(-1, keepdim=True)  # tokens before the one that reaches top_p
-    return values.gather(-1, needed.clamp_max(look - 1))
+    if values is not None:
+        return _reaches(values, largest, top_p)
+    values = scaled.topk(min(vocab, _FIRST_LOOK), dim=-1).values
+    mass = values.double().exp().sum(-1, keepdim=True) * largest.double()
+    cut = _reaches(values, largest, top_p)
+    wide = (mass < top_p).squeeze(-1)
+    if values.shape[-1] < vocab and bool(wide.any()):
+        ordered = scaled[wide].sort(dim=-1, descending=True).values
+        cut[wide] = _reaches(ordered, largest[wide], top_p)
+    return cut
 
 
-def draw(probability: Tensor, uniform: Tensor) -> Tensor:
-    """i64[...]: inverse CDF of each row of ``probability`` [..., V] at ``uniform`` f64[...].
+def _reaches(values: Tensor, largest: Tensor, top_p: float) -> Tensor:
+    """f32[..., 1]: the falling value at which the mass reaches ``top_p``, the last if none does."""
+    mass = values.double().exp().cumsum(-1) * largest.double()
+    before = (mass < top_p).sum(-1, keepdim=True)
+    return values.gather(-1, before.clamp_max(values.shape[-1] - 1))
+
+
+def draw(weight: Tensor, uniform: Tensor) -> Tensor:
+    """i64[...]: inverse CDF of each row of ``weight`` [..., V] >= 0 at ``uniform`` f64[...].
 
     Two levels (blocks of 128, then inside one block) spare a scan of the vocabulary. A token of
-    probability 0 is never drawn: the point sought stays below the sum it is sought in.
+    weight 0 is never drawn: the point sought stays below the sum it is sought in.
     """
-    vocab = probability.shape[-1]
+    vocab = weight.shape[-1]
     if vocab % _BLOCK:
-        probability = torch.nn.functional.pad(probability, (0, -vocab % _BLOCK))
-    blocks = probability.unflatten(-1, (-1, _BLOCK))  # [..., V / 128, 128]
+        weight = torch.nn.functional.pad(weight, (0, -vocab % _BLOCK))
+    blocks = weight.reshape(*weight.shape[:-1], -1, _BLOCK)  # [..., V / 128, 128]
     edges = blocks.sum(-1).double().cumsum(-1)  # [..., V / 128]
     block, rest = _search(edges, uniform.unsqueeze(-1) * edges[..., -1:])
     chosen = block.unsqueeze(-1).expand(*block.shape, _BLOCK)
@@ -162,7 +189,7 @@ def draw(probability: Tensor, uniform: Tensor) -> Tensor:
 
 
 def _search(edges: Tensor, point: Tensor) -> tuple[Tensor, Tensor]:
-    """First index whose cumulative edge lies above ``point`` [..., 1], and point - edge before it."""
+    """The first edge above ``point`` [..., 1], as an index, and point minus the edge before."""
     point = torch.minimum(point, torch.nextafter(edges[..., -1:], torch.zeros_like(point)))
     index = torch.searchsorted(edges, point, right=True)
     before = edges.gather(-1, (index - 1).clamp_min(0))

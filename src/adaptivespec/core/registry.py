@@ -1,4 +1,4 @@
-"""Registries of rules and policies: lazy imports, validated options, errors that list what is legal."""
+"""Registries of rules and policies: lazy imports, validated options, errors that help."""
 
 from __future__ import annotations
 
@@ -174,6 +174,12 @@ def parse_spec(text: str, kind: str = "spec") -> Spec:
     return Spec(name.strip(), tuple(positional), keywords)
 
 
+def spec_of(name: str, options: Mapping[str, object]) -> str:
+    """The inverse of ``parse_spec``, for options given by key."""
+    text = ",".join(f"{key}={_show(value)}" for key, value in options.items())
+    return f"{name}:{text}" if text else name
+
+
 def bounds(model: type[BaseModel], key: str) -> str:
     """The legal values of one option in words: an interval, a list of literals, or a type."""
     schema = model.model_json_schema()["properties"][key]
@@ -186,9 +192,8 @@ def bounds(model: type[BaseModel], key: str) -> str:
 def _bounds_of(schema: Mapping[str, Any]) -> str:
     if "enum" in schema:
         return " | ".join(str(value) for value in schema["enum"])
-    kind = {"boolean": "true | false", "array": "list", "string": "text"}.get(
-        schema.get("type", ""), schema.get("type", "value")
-    )
+    json_type = str(schema.get("type", "value"))
+    kind = {"boolean": "true | false", "array": "list", "string": "text"}.get(json_type, json_type)
     low, low_open = schema.get("minimum"), schema.get("exclusiveMinimum")
     high, high_open = schema.get("maximum"), schema.get("exclusiveMaximum")
     if low is None and low_open is None and high is None and high_open is None:

@@ -169,7 +169,7 @@ class Sampler:
     def promotion_noise(self, n: int, device: torch.device | str | None = None) -> Tensor:
         """f32[n] uniform in [0, 1), the next numbers of the promotion stream."""
         if self._promotions is None:
-            # Another seed by a fixed odd constant (golden ratio), so that the streams are unrelated.
+            # The seed with a fixed odd constant (golden ratio): the streams are unrelated.
             self._promotions = _generator((self._seed ^ 0x9E3779B97F4A7C15) & _SEED_MASK)
         return torch.rand(n, generator=self._promotions).to(device)
 
@@ -209,10 +209,8 @@ class Sampler:
         counts.scatter_add_(1, tree.token_index.expand_as(drafted), drafted.float())
         if self._prompt_counts is not None:
             seen = (counts > 0) | (self._prompt_counts.to(z.device) > 0)
-            scaled = torch.where(
-                z > 0, z / params.repetition_penalty, z * params.repetition_penalty
-            )
-            z = torch.where(seen, scaled, z)
+            penalty = params.repetition_penalty
+            z = torch.where(seen, torch.where(z > 0, z / penalty, z * penalty), z)
         z -= params.frequency_penalty * counts
         z -= params.presence_penalty * (counts > 0)
         return z
@@ -236,16 +234,14 @@ def _ids(field: str, ids: Sequence[int], vocab_size: int) -> Tensor:
 
 
 def _raise_numerical(peak: Tensor, step: int) -> None:
-    """Name the first bad row. A finite peak everywhere means that only the check's sum overflowed."""
+    """Name the first bad row; there is none when only the sum of the peaks overflowed."""
     bad = (~torch.isfinite(peak)).nonzero()
     if bad.numel():
         node = int(bad[0, -1])
         value = float(peak[node])
-        what = (
-            "all -inf" if value == -math.inf else "with NaN" if math.isnan(value) else "with +inf"
-        )
+        what = "are NaN" if math.isnan(value) else "are all -inf" if value < 0 else "hold +inf"
         raise NumericalError(
-            f"logits {what} at step {step}, node {node}", step=step, node=node, field="logits"
+            f"{what} at step {step}, node {node}", step=step, node=node, field="logits"
         )
 
 

@@ -51,6 +51,11 @@ class DraftTree:
         return self.token.device
 
     @cached_property
+    def index(self) -> Tensor:
+        """i64[N]: 0 to N - 1."""
+        return torch.arange(self.num_nodes, device=self.device)
+
+    @cached_property
     def is_child(self) -> Tensor:
         """bool[..., N]: drafted nodes, neither root nor padding."""
         return self.parent >= 0
@@ -70,9 +75,8 @@ class DraftTree:
 
         A padding node sees itself only.
         """
-        index = torch.arange(self.num_nodes, device=self.device)
-        up = torch.where(self.is_child, self.parent, index)  # roots and padding stay where they are
-        current = index.expand_as(self.parent)
+        up = torch.where(self.is_child, self.parent, self.index)  # root and padding stay there
+        current = self.index.expand_as(self.parent)
         shape = (*self.parent.shape, self.num_nodes)
         mask = torch.zeros(shape, dtype=torch.bool, device=self.device)
         for _ in range(self.max_depth + 1):
@@ -96,8 +100,7 @@ class DraftTree:
         self._check_array("logq", torch.float32)
         if self.num_nodes == 0:
             raise TreeError("the root is missing: a tree has at least one node", field="tree")
-        index = torch.arange(self.num_nodes, device=self.device)
-        root, padding = index == 0, (index > 0) & (self.token == -1)
+        root, padding = self.index == 0, (self.index > 0) & (self.token == -1)
         expected = self.depth.gather(-1, self.parent_index.clamp_max(self.num_nodes - 1)) + 1
         expected = torch.where(self.is_child, expected, 0)
         self._refuse(root & (self.parent != -1), "the root's parent must be -1")
@@ -105,7 +108,7 @@ class DraftTree:
         self._refuse(self.token < -1, "a token id must be >= 0, or -1 in padding")
         self._refuse(padding & (self.parent != -1), "a padding node's parent must be -1")
         self._refuse(
-            ~root & ~padding & ((self.parent < 0) | (self.parent >= index)),
+            ~root & ~padding & ((self.parent < 0) | (self.parent >= self.index)),
             "parent must be >= 0 and come before its child",
         )
         self._refuse(self.depth != expected, "depth must be its parent's plus 1 (root, padding: 0)")
@@ -183,8 +186,9 @@ class DraftTree:
             )
 
         deepest = max(tree.max_depth for tree in trees)
-        arrays = [stack("token", -1), stack("parent", -1), stack("depth", 0), stack("logq", 0.0)]
-        return cls(*arrays, max_depth=deepest)
+        return cls(
+            stack("token", -1), stack("parent", -1), stack("depth", 0), stack("logq", 0.0), deepest
+        )
 
     def _check_array(self, name: str, dtype: torch.dtype) -> None:
         array: Tensor = getattr(self, name)
@@ -208,7 +212,7 @@ class DraftTree:
     def _check_siblings(self) -> None:
         """Siblings hold distinct tokens, so that at most one child matches a token."""
         key = self.parent * (self.token.max() + 1) + self.token
-        lone = torch.arange(self.num_nodes, device=self.device) - self.num_nodes - 1
+        lone = self.index - self.num_nodes - 1  # keys that nothing equals
         ordered, order = torch.where(self.is_child, key, lone).sort(dim=-1, stable=True)
         twin = torch.zeros_like(self.is_child)
         twin.scatter_(-1, order[..., 1:], ordered[..., 1:] == ordered[..., :-1])

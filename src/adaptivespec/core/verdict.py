@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
-from enum import Enum
+from enum import StrEnum
 
 import torch
 from torch import Tensor
@@ -16,7 +16,7 @@ from torch import Tensor
 from adaptivespec.core.tree import DraftTree
 
 
-class Kind(str, Enum):
+class Kind(StrEnum):
     """Why a token was emitted."""
 
     EXACT = "exact"  # a drafted token that is the target's own choice
@@ -65,18 +65,24 @@ def follow(tree: DraftTree, tokens: Tensor) -> Followed:
         tree: siblings hold distinct tokens, so the walk is unique.
         tokens: i64[..., N], a rule's token at every node.
     """
+    reach = reached(tree, tokens)
+    size = tree.max_depth + 1
+    slot = torch.where(reach, tree.depth, size)  # nodes off the path share one spare slot
+    path = torch.full((*reach.shape[:-1], size + 1), -1, dtype=torch.int64, device=tree.device)
+    path = path.scatter_(-1, slot, tree.index.expand_as(slot))[..., :size]
+    length = reach.sum(-1)
+    last = path.gather(-1, length.unsqueeze(-1) - 1)
+    return Followed(path, length, tokens.gather(-1, last).squeeze(-1))
+
+
+def reached(tree: DraftTree, tokens: Tensor) -> Tensor:
+    """bool[..., N]: the nodes on the followed path, one at each depth."""
     # Padding has no parent and thus never matches; the root is reached by definition.
     reach = (tree.token == tokens.gather(-1, tree.parent_index)) & tree.is_child
     reach[..., 0] = True
     for _ in range(tree.max_depth - 1):  # children of the root are settled; one level a round
         reach = reach & reach.gather(-1, tree.parent_index)
-    size, index = tree.max_depth + 1, torch.arange(tree.num_nodes, device=tree.device)
-    slot = torch.where(reach, tree.depth, size)  # nodes off the path share one spare slot
-    path = torch.full((*reach.shape[:-1], size + 1), -1, dtype=torch.int64, device=tree.device)
-    path = path.scatter_(-1, slot, index.expand_as(slot))[..., :size]
-    length = reach.sum(-1)
-    last = path.gather(-1, length.unsqueeze(-1) - 1)
-    return Followed(path, length, tokens.gather(-1, last).squeeze(-1))
+    return reach
 
 
 @dataclass(frozen=True)
@@ -88,7 +94,7 @@ class Verdict:
         tokens: emitted tokens: those of path[1:], then the bonus.
         kinds: why each was emitted.
         drops: nats each lies below the peak of its row: 0 for the argmax.
-        strict: the target's own token at each position; what strict verification would have emitted.
+        strict: the target's own token at each position: what strict would have emitted there.
         strict_drops: nats the target's own token lies below the peak.
     """
 
@@ -161,35 +167,20 @@ class Verdict:
 
 
 def verdict(tree: DraftTree, choice: Choice) -> Verdict:
-    """Walk an unbatched tree and bring the outcome to the host in a single transfer."""
-    followed = follow(tree, choice.tokens)
-    # float64 holds token ids and float32 drops exactly, so one row carries both.
-    packed = torch.cat(
-        [
-            choice.child_drop.double(),
-            choice.target_drop,
-            tree.token,
-            choice.tokens,
-            choice.target,
-            followed.path,
-        ]
-    ).tolist()
-    n = tree.num_nodes
-    child_drop, target_drop, token, rewritten, target, walk = (
-        packed[:n],
-        packed[n : 2 * n],
-        packed[2 * n : 3 * n],
-        packed[3 * n : 4 * n],
-        packed[4 * n : 5 * n],
-        packed[5 * n :],
+    """``follow`` for an unbatched tree, brought to the host in a single transfer."""
+    child_drop, target_drop, drafted, rewritten, target, reach = _to_host(
+        choice.child_drop,
+        choice.target_drop,
+        tree.token,
+        choice.tokens,
+        choice.target,
+        reached(tree, choice.tokens),
     )
-    path = [int(node) for node in walk if node >= 0]
+    path = [node for node, on_path in enumerate(reach) if on_path]  # parents come first
     strict = [int(target[node]) for node in path]
-    tokens = [int(token[node]) for node in path[1:]]
-    kinds = [
-        Kind.EXACT if new == own else Kind.PROMOTED
-        for new, own in zip(tokens, strict, strict=False)
-    ]
+    tokens = [int(drafted[node]) for node in path[1:]]
+    pairs = zip(tokens, strict, strict=False)
+    kinds = [Kind.EXACT if token == own else Kind.PROMOTED for token, own in pairs]
     last = path[-1]
     return Verdict(
         path=path,
@@ -199,3 +190,12 @@ def verdict(tree: DraftTree, choice: Choice) -> Verdict:
         strict=strict,
         strict_drops=[target_drop[node] for node in path],
     )
+
+
+def _to_host(*arrays: Tensor) -> list[list[float]]:
+    """Arrays [N] as lists, in a single transfer from an accelerator."""
+    if arrays[0].device.type == "cpu":
+        return [array.tolist() for array in arrays]  # nothing to transfer: packing only costs
+    # float64 holds token ids and float32 drops exactly, so one tensor carries everything.
+    packed: list[list[float]] = torch.stack([array.double() for array in arrays]).tolist()
+    return packed

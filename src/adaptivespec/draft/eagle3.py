@@ -72,7 +72,8 @@ class Eagle3Drafter(Drafter[Eagle3State]):
                 field="draft_model",
                 remedy="Use a head trained for this target, or --policy none",
             )
-        self.config, self.dtype, self.device = c, dtype, embedding.device
+        self.checkpoint, self.config = checkpoint, c
+        self.dtype, self.device = dtype, embedding.device
         self.tap_layers = c.taps_for(num_layers)
         self.groups = c.num_heads // c.num_kv_heads
 

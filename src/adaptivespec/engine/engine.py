@@ -123,6 +123,10 @@ class Engine:
         """Name of the precision in force."""
         return next(name for name, dtype in DTYPES.items() if dtype == self.target.dtype)
 
+    def close(self) -> None:
+        """Let go of the weights; the engine cannot be used afterwards."""
+        del self.target, self.drafter
+
     def session(self) -> Session:
         """A conversation's memory, to be passed as `session=` to several calls."""
         return Session(self.target, self.drafter)

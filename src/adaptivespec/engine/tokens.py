@@ -28,8 +28,7 @@ _NAMED = (
     "mask_token",
 )
 _MARKER = re.compile(r"<[^<>\s]+>|\[/?[A-Z_]+\]")
-"""Added tokens written like tags (<think>, <tool_call>, [INST]) structure the text even where not
-flagged special."""
+"""Added tokens written like tags (<think>, [INST]) are structure even where not flagged so."""
 
 
 class Tokenizer:
@@ -138,8 +137,7 @@ class Tokenizer:
         return ids
 
     def decode(self, ids: Sequence[int], skip_special_tokens: bool = True) -> str:
-        """Text of ``ids``. Bytes that are no whole UTF-8 character come out as U+FFFD; unknown ids
-        as nothing."""
+        """Text of ``ids``; bytes that are no whole character become U+FFFD, unknown ids nothing."""
         text: str = self._backend.decode(list(ids), skip_special_tokens=skip_special_tokens)
         return text
 
@@ -205,8 +203,7 @@ class Tokenizer:
         add_generation_prompt: bool = True,
         **variables: Any,
     ) -> list[int]:
-        """Token ids of :meth:`render_chat`; the template writes whatever special tokens are
-        needed."""
+        """Token ids of :meth:`render_chat`; the template itself writes the special tokens."""
         return self.encode(self.render_chat(messages, add_generation_prompt, **variables))
 
 

@@ -51,9 +51,7 @@ def check_tensors(
     """
     missing = [name for name in expected if name not in found and name not in optional]
     unexpected = [
-        name
-        for name in found
-        if name not in expected and not name.endswith(ignored_suffixes or ("\0",))
+        name for name in found if name not in expected and not name.endswith(ignored_suffixes)
     ]
     misshaped = [
         f"{name} {list(found[name])} instead of {list(shape)}"
@@ -97,8 +95,7 @@ class SafetensorsFile:
         return {name: tuple(self._handle.get_slice(name).get_shape()) for name in self.names}
 
     def require_floating(self, names: Iterable[str] | None = None) -> None:
-        """Raise CheckpointError when one of ``names`` (default: all) is quantised or an integer
-        tensor."""
+        """Raise CheckpointError unless ``names`` (default: all) are F64, F32, F16 or BF16."""
         wrong = []
         for name in self.names if names is None else names:
             dtype = str(self._handle.get_slice(name).get_dtype())
@@ -112,8 +109,7 @@ class SafetensorsFile:
             )
 
     def get(self, name: str) -> torch.Tensor:
-        """The tensor as stored: a view of the memory-mapped file (copied on write, never written
-        back).
+        """The tensor as stored: a view of the mapped file, copied on write, never written back.
 
         Raises:
             CheckpointError: no such tensor, or its bytes cannot be read.

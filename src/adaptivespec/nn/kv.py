@@ -37,6 +37,8 @@ class KVCache:
     def num_bytes(self) -> int:
         return 2 * self.k.numel() * self.k.element_size()
 
+    # Buffers grown inside an inference pass may only be written inside one.
+    @torch.inference_mode()
     def reserve(self, rows: int) -> None:
         """Make room for `rows` in all, keeping the committed ones; grows by half at least."""
         if rows <= self.capacity:
@@ -48,6 +50,7 @@ class KVCache:
             new[:, :, : self.length] = old[:, :, : self.length]
             setattr(self, name, new)
 
+    @torch.inference_mode()
     def commit(self, rows: Sequence[int]) -> None:
         """Keep the tentative rows `rows` (offsets from `length`, ascending), in that order."""
         count = len(rows)

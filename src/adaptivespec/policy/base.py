@@ -13,6 +13,7 @@ from typing import ClassVar
 from pydantic import BaseModel, ConfigDict
 
 from adaptivespec.core.errors import ConfigError
+from adaptivespec.core.registry import spec_of
 
 MOST_STEPS = 64
 MOST_TOPK = 64
@@ -73,7 +74,7 @@ NOTHING = TreePlan(0, 1, 1)
 
 
 def available_nodes(num_steps: int, topk: int) -> int:
-    """Root, ``topk`` nodes on level 1 and topk * topk candidates on every deeper level (EAGLE-2)."""
+    """Root, ``topk`` nodes on level 1, topk * topk candidates on each deeper one (EAGLE-2)."""
     return 1 if num_steps == 0 else 1 + topk + (num_steps - 1) * topk * topk
 
 
@@ -119,9 +120,7 @@ class Policy(ABC):
     @property
     def label(self) -> str:
         """Name and options that are not the default, as ``make_policy`` reads them."""
-        given = self.options.model_dump(mode="json", exclude_defaults=True)
-        text = ",".join(f"{key}={value}" for key, value in given.items())
-        return f"{self.name}:{text}" if text else self.name
+        return spec_of(self.name, self.options.model_dump(mode="json", exclude_defaults=True))
 
     def begin(self) -> None:  # noqa: B027
         """A new request starts: forget the last one."""

@@ -37,8 +37,10 @@ def read_corpus(
 ) -> list[Item]:
     """Read a `.jsonl` or `.jsonl.gz` corpus.
 
-    A line is `{"p": ids, "o": ids}` or `{"prompt": text, "response": text}`; an optional `k` or
-    `kind` labels it.  `encode_prompt` renders a user prompt with the target's chat template.
+    A line is `{"p": ids, "o": ids}`, `{"prompt": text, "response": text}` or, when the target has
+    yet to answer it, `{"prompt": text}`; an optional `k` or `kind` labels it.  `encode_prompt`
+    renders a user prompt with the target's chat template.  An item without an answer has an
+    empty response.
 
     Raises:
         ConfigError: the file is missing, empty, or a line is not of one of these forms.
@@ -69,14 +71,14 @@ def _item(
         kind = str(row.get("k", row.get("kind", "")))
         if "p" in row:
             return Item(_ids(row["p"]), _ids(row["o"]), kind)
-        return Item(
-            tuple(encode_prompt(row["prompt"])), tuple(encode(row["response"])), kind
-        )
+        response = encode(row["response"]) if "response" in row else ()
+        return Item(tuple(encode_prompt(row["prompt"])), tuple(response), kind)
     except (json.JSONDecodeError, AttributeError, KeyError, TypeError, ValueError) as error:
         raise ConfigError(
             f"{where} is not a training line: {error!r}",
             field="data",
-            remedy='A line is {"p": ids, "o": ids} or {"prompt": text, "response": text}',
+            remedy='A line is {"p": ids, "o": ids}, {"prompt": text, "response": text} or '
+            '{"prompt": text}',
         ) from error
 
 

@@ -169,11 +169,10 @@ class HeadTrainer:
         losses, accuracy = [], []
         total = torch.zeros(())
         for k, (logits, target) in enumerate(self._outputs([self.train_set[i] for i in batch])):
-            loss = SoftCrossEntropy.apply(logits, target.probabilities)
+            loss, hits = SoftCrossEntropy.apply(logits, target.logits, target.index, target.best)
             total = total + loss * options.step_weight**k
             losses.append(float(loss.detach()))
-            hit = logits.detach().argmax(-1) == target.probabilities.argmax(-1)
-            accuracy.append(float(hit.float().mean()))
+            accuracy.append(float(hits))
         self.optimiser.zero_grad()
         total.backward()  # type: ignore[no-untyped-call]
         torch.nn.utils.clip_grad_norm_(self.module.parameters(), 1.0)
@@ -204,18 +203,17 @@ class HeadTrainer:
         flat = useful.reshape(-1).nonzero()[:, 0]
         place = torch.full((count * width,), -1)
         place[flat] = torch.arange(flat.shape[0])
-        with torch.no_grad(), torch.inference_mode():
+        with torch.no_grad():
             normed = self.target.norm(final.reshape(-1, final.shape[-1])[flat])
-            z = F.linear(normed, self._target_head())
-            probabilities = z.float().softmax(-1)
-        probabilities = probabilities.clone()
+            target_logits = F.linear(normed, self._target_head())
+            best = target_logits.argmax(-1)
         with torch.autocast("cpu", dtype=torch.bfloat16):
             for k, normed in enumerate(self.module.unroll(taps, tokens, steps)):
                 mask = useful[:, k + 1 : k + 1 + rows] & after_prompt
                 b, t = mask.nonzero(as_tuple=True)
                 at = place.view(count, width)[b, t + k + 1]
                 chosen = greedy[b, t + k + 1]
-                yield self.module.logits(normed[b, t]), _Target(chosen, probabilities[at])
+                yield self.module.logits(normed[b, t]), _Target(chosen, target_logits, best, at)
 
     def _target_head(self) -> Tensor:
         """The target's output rows for the draft vocabulary, norm gain folded in, bf16."""
@@ -284,5 +282,9 @@ class HeadTrainer:
 
 @dataclass
 class _Target:
-    greedy: Tensor  # i64[n], the target's choice
-    probabilities: Tensor  # f32[n, draft vocab], its law over the draft vocabulary
+    """What the target said at the rows that count."""
+
+    greedy: Tensor  # i64[n], its choice
+    logits: Tensor  # bf16[m, draft vocab], its logits over the draft vocabulary
+    best: Tensor  # i64[m], their argmax
+    index: Tensor  # i64[n], the row of `logits` for each row

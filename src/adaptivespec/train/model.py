@@ -18,21 +18,43 @@ from adaptivespec.draft.eagle3_checkpoint import LAYER, Eagle3Checkpoint, Eagle3
 from adaptivespec.nn.rope import Rope, rotate
 
 
+#: Rows of the loss computed together, so that its temporaries stay in the processor's cache.
+LOSS_ROWS = 64
+
+
 class SoftCrossEntropy(torch.autograd.Function):
-    """Mean over rows of `-sum_x p(x) log softmax(logits)(x)`; the gradient is made on the way."""
+    """Mean over rows of `-sum_x p(x) log softmax(logits)(x)` with `p = softmax(target)`.
+
+    Inputs: `logits [n, V]`; `target [m, V]`, logits; `index i64[n]`, the row of `target` that
+    belongs to each row; `best i64[m]`, the argmax of `target`.  Returns the loss and the share of
+    rows whose argmax agrees.  The gradient is made on the way, a few rows at a time.
+    """
 
     @staticmethod
-    def forward(ctx: Any, logits: Tensor, p: Tensor) -> Tensor:
-        z = logits.float()
-        lse = z.logsumexp(-1, keepdim=True)
-        loss = (lse.squeeze(-1) - torch.linalg.vecdot(p, z)).mean()
-        ctx.save_for_backward(((z - lse).exp_().sub_(p)).div_(z.shape[0]).to(logits.dtype))
-        return loss
+    def forward(
+        ctx: Any, logits: Tensor, target: Tensor, index: Tensor, best: Tensor
+    ) -> tuple[Tensor, Tensor]:
+        rows = logits.shape[0]
+        grad = torch.empty_like(logits)
+        loss, hits = torch.zeros(()), torch.zeros(())
+        for start in range(0, rows, LOSS_ROWS):
+            part = slice(start, start + LOSS_ROWS)
+            at = index[part]
+            z = logits[part].float()
+            hits += (z.gather(-1, best[at, None])[:, 0] == z.amax(-1)).sum()
+            p = target[at].float().softmax(-1)
+            z = z.log_softmax(-1)
+            loss -= torch.dot(p.view(-1), z.view(-1))
+            grad[part] = z.exp_().sub_(p)
+        ctx.save_for_backward(grad)
+        ctx.rows = rows
+        ctx.mark_non_differentiable(hits)
+        return loss / rows, hits / rows
 
     @staticmethod
-    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, None]:
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, None, None, None]:
         (grad,) = ctx.saved_tensors
-        return grad * grads[0], None
+        return grad.mul_(grads[0] / ctx.rows), None, None, None
 
 
 class Eagle3Module(nn.Module):

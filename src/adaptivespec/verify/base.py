@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from pydantic import BaseModel, ConfigDict
 
 from adaptivespec.core.errors import ConfigError
+from adaptivespec.core.registry import spec_of
 from adaptivespec.verify.limits import Ledger, Limits
 
 if TYPE_CHECKING:
@@ -91,9 +92,7 @@ class Rule(ABC):
     @property
     def label(self) -> str:
         """Name and options that are not the default, as ``make_rule`` reads them."""
-        given = self.options.model_dump(mode="json", exclude_defaults=True)
-        text = ",".join(f"{key}={value}" for key, value in given.items())
-        return f"{self.name}:{text}" if text else self.name
+        return spec_of(self.name, self.options.model_dump(mode="json", exclude_defaults=True))
 
     @abstractmethod
     def choose(self, law: Law, tree: DraftTree, state: VerifyState) -> Choice:

@@ -101,8 +101,8 @@ class Ledger:
                 inside = _inside(inside, token, think_ids)
         return cls(in_think=inside, think_ids=think_ids, window=limits.regret_window)
 
-    def record(self, verdict: Verdict, kept: int) -> None:
-        """Take in the first ``kept`` emitted tokens of a step, after ``commit``."""
+    def record(self, verdict: Verdict, kept: int | None = None) -> None:
+        """Take in the emitted tokens of a step after ``commit``: the first ``kept``, or all."""
         for token, kind, drop in zip(
             verdict.tokens[:kept], verdict.kinds, verdict.drops, strict=False
         ):

@@ -11,6 +11,7 @@ from pydantic import Field, model_validator
 from torch import Tensor
 
 from adaptivespec.core.law import Law, at_parent
+from adaptivespec.core.registry import spec_of
 from adaptivespec.core.tree import DraftTree
 from adaptivespec.core.verdict import Choice
 from adaptivespec.verify.base import Rule, RuleOptions, VerifyState
@@ -80,6 +81,12 @@ class MarginRule(Rule):
         return self._opts.kappa
 
     @property
+    def label(self) -> str:
+        """As for every rule, with kappa always in it."""
+        given = self.options.model_dump(mode="json", exclude_defaults=True)
+        return spec_of(self.name, {"kappa": self.kappa, **given})
+
+    @property
     def lossless(self) -> bool:
         """True when nothing can ever be promoted."""
         return self._opts.kappa >= 1 or self._opts.max_promotions_per_step == 0
@@ -97,14 +104,14 @@ class MarginRule(Rule):
                 state.protected_with_digits if self._opts.protect_digits else state.protected
             )
             noise = None
-            if law.logp is not None:
+            if law.scaled is not None:
                 noise = state.sampler.promotion_noise(tree.num_nodes, tree.device)
             tokens = promote(law, tree, self._limit, protected, noise, drop)
         return Choice(law.target, tokens, drop, law.target_drop)
 
 
 def drop_limit(kappa: float) -> Tensor:
-    """f32 scalar, nats: a child is eligible when its drop lies below -ln(kappa); kappa 0 -> +inf."""
+    """f32 scalar, nats: -ln(kappa), below which a child is eligible; +inf at kappa 0."""
     return torch.tensor(math.inf if kappa == 0 else -math.log(kappa), dtype=torch.float32)
 
 
@@ -134,22 +141,22 @@ def promote(
     Returns i64[..., N].
     """
     drop = law.child_drop(tree) if child_drop is None else child_drop
-    target, token, parent = law.target, tree.token_index, tree.parent_index
-    eligible = (drop < limit) & ~protected[token]  # root and padding have drop +inf: see below
-    if law.logp is None:
+    target, token = law.target, tree.token_index
+    # Between booleans a > b is "a and not b". Root and padding drop by +inf, which passes no limit.
+    eligible = (drop < limit) > protected[token]
+    if law.scaled is None:
         score = drop
     else:
         if noise is None:
             raise ValueError("noise is needed at temperature > 0")
-        logp = at_parent(law.logp, tree)
+        logp = at_parent(law.scaled, tree)  # up to a constant that siblings share
         eligible &= logp > -math.inf
         # argmin of log(Exp(1)) - log p is Gumbel-max; the largest uniform is below 1 by 2^-24.
         score = noise.clamp_min(_SMALLEST_UNIFORM).log().neg().log() - logp
-    score = torch.where(eligible & tree.is_child & (drop < math.inf), score, math.inf)
+    score = torch.where(eligible, score, math.inf)
     # The target's own token beats every sibling: choosing it rewrites nothing.
-    score = torch.where(token == target.gather(-1, parent), -math.inf, score)
-    index = torch.arange(tree.num_nodes, device=tree.device)
-    family = tree.parent.unsqueeze(-2) == index.unsqueeze(-1)  # [..., N, N]: (v, i) i a child of v
+    score = torch.where(token == target.gather(-1, tree.parent_index), -math.inf, score)
+    family = tree.parent.unsqueeze(-2) == tree.index.unsqueeze(-1)  # (v, i): i is a child of v
     best, child = torch.where(family, score.unsqueeze(-2), math.inf).min(-1)  # first on ties
-    replace = (best < math.inf) & ~protected[target]
+    replace = (best < math.inf) > protected[target]
     return torch.where(replace, token.gather(-1, child), target)

@@ -15,8 +15,8 @@ if TYPE_CHECKING:
 class StrictRule(Rule):
     """Lossless: a draft is accepted when it is the target's own token.
 
-    The target's token is drawn once at each node (the argmax at temperature 0) and followed where it
-    was drafted. Drafted children are a deterministic top-k, so emitted tokens have the target's law
+    The target's token is drawn once at each node (the argmax at temperature 0) and followed where
+    it was drafted. Drafts are a deterministic top-k, so emitted tokens have the target's law
     exactly (SpecInfer, arXiv 2305.09781; EAGLE, 2401.15077).
     """
 

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import json
 import os
+import select
 import signal
 import subprocess
 import sys
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -26,8 +28,8 @@ main.main()
 
 
 def start(*arguments: str, **extra) -> subprocess.Popen:
-    settings = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, **extra}
-    return subprocess.Popen([sys.executable, "-c", PROGRAM, *arguments], **settings)
+    settings: dict[str, Any] = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "bufsize": 0}
+    return subprocess.Popen([sys.executable, "-c", PROGRAM, *arguments], **(settings | extra))
 
 
 @pytest.fixture(autouse=True)
@@ -83,6 +85,8 @@ def test_a_closed_pipe_ends_quietly():
 def read_until(terminal: int, wanted: bytes) -> bytes:
     seen = b""
     while wanted not in seen:
+        ready, _, _ = select.select([terminal], [], [], 30)
+        assert ready, f"{wanted!r} did not come, only {seen!r}"
         seen += os.read(terminal, 4096)
     return seen
 
@@ -131,4 +135,4 @@ def test_kinds_are_coloured_on_a_terminal_only():
     process.communicate(timeout=30)
     assert b"\x1b[32mword" in shown
     piped = start(*options)
-    assert piped.communicate(timeout=30)[0] == b"word word word\n"
+    assert piped.communicate(timeout=30)[0] == b"word word word \n"

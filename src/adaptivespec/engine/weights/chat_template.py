@@ -1,5 +1,4 @@
-"""Chat templates, rendered as Hugging Face renders them and in a sandbox, since they come with the
-model."""
+"""Chat templates, rendered as by Hugging Face, in a sandbox, since they come with the model."""
 
 from __future__ import annotations
 

@@ -82,8 +82,7 @@ class ModelConfig:
         *,
         where: str = "config.json",
     ) -> ModelConfig:
-        """Check a Hugging Face style config and its generation config; ``where`` names the file in
-        errors."""
+        """Check a Hugging Face config and generation config; ``where`` names the file in errors."""
         fields = _Fields(data, where)
         _refuse_unsupported(data, where)
         num_heads = fields.integer("num_attention_heads")
@@ -105,9 +104,10 @@ class ModelConfig:
             raise fields.error("head_dim", f"{head_dim} is odd; rotary positions need pairs")
         theta, scaling = _rope(fields)
         vocab_size = fields.integer("vocab_size")
+        generated = _Fields(generation or {}, str(Path(where).with_name("generation_config.json")))
         eos = (
             *fields.token_ids("eos_token_id", vocab_size),
-            *_Fields(generation or {}, where).token_ids("eos_token_id"),
+            *generated.token_ids("eos_token_id", vocab_size),
         )
         bos = fields.token_ids("bos_token_id", vocab_size)
         dtype = data.get("dtype", data.get("torch_dtype"))
@@ -240,8 +240,7 @@ def _refuse_unsupported(data: Mapping[str, Any], where: str) -> None:
 
 
 def _rope(fields: _Fields) -> tuple[float, dict[str, Any] | None]:
-    """Theta and scaling, from rope_parameters (newer configs) or rope_theta and rope_scaling (older
-    ones)."""
+    """Theta and scaling: of rope_parameters (newer configs) or rope_theta and rope_scaling."""
     data = fields.data
     key = "rope_parameters" if data.get("rope_parameters") is not None else "rope_scaling"
     scaling = data.get(key)

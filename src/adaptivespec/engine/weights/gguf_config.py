@@ -120,8 +120,7 @@ def llama3_factors(scaling: dict[str, Any], theta: float, head_dim: int) -> Floa
 def _recover_llama3(
     file: GgufFile, factors: FloatArray, theta: float, head_dim: int
 ) -> dict[str, Any]:
-    """GGUF stores the divisors, not the rule: accept them if they are those of a published Llama 3
-    model."""
+    """GGUF stores the divisors, not the rule: accept those of the published Llama 3 models."""
     scaling = {
         "rope_type": "llama3",
         "factor": float(factors.max()),

@@ -38,8 +38,7 @@ _ROPE_FACTORS = "rope_freqs.weight"
 
 
 def canonical_name(name: str) -> str:
-    """The Hugging Face name of a GGUF tensor; the name itself when it is not one of the Llama
-    family's."""
+    """The Hugging Face name of a tensor of a Llama GGUF; any other name unchanged."""
     if name in _TOP_LEVEL:
         return _TOP_LEVEL[name]
     match = _BLOCK.fullmatch(name)
@@ -51,8 +50,8 @@ def canonical_name(name: str) -> str:
 def unpermute_rope(weight: FloatArray, num_heads: int) -> FloatArray:
     """Undo the row order GGUF gives the query and key projections.
 
-    GGUF pairs rows (2i, 2i + 1) of a head for the rotation; Hugging Face pairs (i, i + head_dim /
-    2). ``weight`` is [num_heads * head_dim, columns]; the result has the same shape.
+    GGUF pairs rows (2i, 2i + 1) of a head for the rotation, Hugging Face (i, i + head_dim / 2).
+    ``weight`` is [num_heads * head_dim, columns]; the result has the same shape.
     """
     rows, columns = weight.shape
     half = rows // num_heads // 2
@@ -60,8 +59,7 @@ def unpermute_rope(weight: FloatArray, num_heads: int) -> FloatArray:
 
 
 class GgufFile:
-    """An open GGUF file. Metadata is decoded on first use; tensors are dequantised one at a
-    time."""
+    """An open GGUF file. Metadata is decoded, and each tensor dequantised, when asked for."""
 
     def __init__(self, path: Path, reader: Any) -> None:
         self.path = path
@@ -70,8 +68,7 @@ class GgufFile:
 
     @classmethod
     def open(cls, path: str | Path, *, keep: bool = True) -> GgufFile:
-        """Open ``path``. With ``keep`` the last files stay open, as parsing a vocabulary takes
-        seconds.
+        """Open ``path``; with ``keep`` the last files stay open, as parsing one takes seconds.
 
         Raises:
             CheckpointError: missing, truncated or not a GGUF file.
@@ -107,8 +104,7 @@ class GgufFile:
         return str(self.get("general.architecture", ""))
 
     def shapes(self) -> dict[str, tuple[int, ...]]:
-        """Hugging Face name -> shape, rows first; the rope factors (see :meth:`rope_factors`) are
-        left out."""
+        """Hugging Face name -> shape, rows first, without those of :meth:`rope_factors`."""
         return {
             name: tuple(int(size) for size in reversed(tensor.shape))
             for name, tensor in self._tensors.items()

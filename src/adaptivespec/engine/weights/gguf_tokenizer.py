@@ -1,5 +1,4 @@
-"""The tokenizer inside a GGUF file, as the files that the `tokenizers` library and Hugging Face
-read."""
+"""The tokenizer inside a GGUF file, as the JSON files that Hugging Face's libraries read."""
 
 from __future__ import annotations
 

@@ -49,13 +49,13 @@ def load_weights(
     path = Path(files) if isinstance(files, str | Path) else files.path
     if path.suffix == ".gguf":
         return _from_gguf(path, config, dtype)
-    if (path / _INDEX).exists():
-        return _from_shards(path, config, dtype)
     if (path / _SINGLE).exists():
         with open_safetensors(path / _SINGLE) as file:
             return _collect(
                 {name: file for name in file.names}, config, dtype, where=str(path / _SINGLE)
             )
+    if (path / _INDEX).exists():
+        return _from_shards(path, config, dtype)
     raise _no_weights(path)
 
 

@@ -18,8 +18,7 @@ _HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*", re.ASCII)
 
 @dataclass(frozen=True)
 class ModelFiles:
-    """A model on this machine: a Hugging Face style directory or a GGUF file, and a name to
-    show."""
+    """A model on this machine: its directory or GGUF file, and a name to show."""
 
     path: Path
     name: str

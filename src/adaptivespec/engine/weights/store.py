@@ -60,8 +60,7 @@ _MOVE_CACHE = (
 
 @dataclass(frozen=True)
 class CachedModel:
-    """A model in the cache. ``source`` says where it came from, ``complete`` whether it can be used
-    as it is."""
+    """A model in the cache; ``complete`` says whether it can be used as it is."""
 
     name: str
     path: Path
@@ -89,8 +88,7 @@ def hub_dir(cache_dir: str | Path) -> Path:
 
 
 def intact(path: Path) -> bool:
-    """Whether ``path`` holds all the files of its manifest in their full size. Cheap: reads one
-    small file."""
+    """Whether ``path`` holds all the files of its manifest in their full size. Cheap."""
     try:
         manifest = read_json(path / MANIFEST)
     except CheckpointError:
@@ -171,16 +169,14 @@ def _temporary(name: str, root: Path) -> Path:
 
 
 def _sweep(name: str, root: Path) -> None:
-    """Delete what dead processes left of ``name``. The caller holds the lock, so nobody else is
-    building it."""
+    """Delete what dead processes left of ``name``; the caller holds its lock, so none is alive."""
     for leftover in root.glob(f".{name}~*"):
         shutil.rmtree(leftover, ignore_errors=True)
 
 
 @contextmanager
 def build_entry(name: str, root: Path) -> Iterator[Path]:
-    """A temporary directory that becomes ``root / name`` when the block ends well and vanishes when
-    it does not.
+    """A temporary directory that becomes ``root / name`` if the block ends well, else vanishes.
 
     The caller holds the lock and has written the manifest (:func:`write_manifest`) last.
     """
@@ -200,8 +196,7 @@ def build_entry(name: str, root: Path) -> Iterator[Path]:
 
 
 def write_manifest(directory: Path, name: str, source: str, **facts: Any) -> None:
-    """Sync the files of ``directory`` (not its subdirectories) to disk, then list them, with their
-    sizes and digests, in its manifest."""
+    """Sync the files directly in ``directory`` to disk; list their sizes and digests there."""
     files = {}
     for path in sorted(
         path for path in directory.iterdir() if path.is_file() and path.name != MANIFEST

@@ -1,0 +1,95 @@
+"""The engine on a tiny real model: strict equals plain across cache growth, turns and policies."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from adaptivespec.core.errors import ConfigError
+from adaptivespec.engine import session as session_module
+from adaptivespec.engine.engine import Engine
+from fakes import tiny
+from fakes.scripted import LetterTokenizer
+
+POLICIES = ["chain:1", "chain:4", "static:3,3,9", "eagle2:4,2,7", "dcs"]
+
+
+class TinyTokenizer(LetterTokenizer):
+    """Ids of the tiny model; none of them ends the text."""
+
+    eos_token_ids = ()
+    special_ids: frozenset[int] = frozenset()
+    vocab_size = tiny.CONFIG.vocab_size
+
+    def decode(self, ids: Any, skip_special_tokens: bool = True) -> str:
+        return "".join(chr(200 + i) for i in ids)
+
+    def token_text(self, token: int) -> str:
+        return chr(200 + token)
+
+
+@pytest.fixture(scope="module")
+def engine() -> Engine:
+    target = tiny.target()
+    tokenizer: Any = TinyTokenizer()
+    return Engine(target, tokenizer, tiny.drafter(target), "tiny")
+
+
+@pytest.mark.parametrize("policy", POLICIES)
+@pytest.mark.parametrize("temperature", [0.0, 1.0])
+def test_strict_equals_plain_while_the_caches_grow(
+    engine: Engine, monkeypatch: pytest.MonkeyPatch, policy: str, temperature: float
+) -> None:
+    monkeypatch.setattr(session_module, "INITIAL_ROWS", 8)
+    for prompt in ([3], [9, 4, 27, 3, 50], list(range(30))):
+        options = {"max_tokens": 40, "temperature": temperature, "seed": 5}
+        plain = engine.generate(prompt, policy="none", **options)
+        strict = engine.generate(prompt, policy=policy, **options)
+        assert strict.token_ids == plain.token_ids
+
+
+def test_turns_of_a_conversation_reuse_the_cache_and_change_nothing(engine: Engine) -> None:
+    session = engine.session()
+    history = [9, 4, 27]
+    for policy in ("dcs", "none", "static:3,3,9", "none", "chain:3"):
+        fresh = engine.generate(history, policy=policy, max_tokens=9)
+        kept = engine.generate(history, policy=policy, max_tokens=9, session=session)
+        assert kept.token_ids == fresh.token_ids
+        assert session.tokens[: len(history)] == history
+        history = [*history, *kept.token_ids, 11, 12]
+    other = engine.generate([9, 4, 1], policy="dcs", max_tokens=9, session=session)
+    assert other.token_ids == engine.generate([9, 4, 1], policy="none", max_tokens=9).token_ids
+
+
+def test_a_cancelled_stream_leaves_a_usable_session(engine: Engine) -> None:
+    session = engine.session()
+    stream = engine.stream([9, 4, 27], policy="dcs", max_tokens=30, session=session)
+    next(stream)
+    next(stream)
+    stream.close()
+    got = engine.generate([9, 4, 27, 8], policy="dcs", max_tokens=9, session=session)
+    assert got.token_ids == engine.generate([9, 4, 27, 8], policy="none", max_tokens=9).token_ids
+
+
+def test_without_a_drafter_only_plain_decoding_is_left() -> None:
+    tokenizer: Any = TinyTokenizer()
+    plain = Engine(tiny.target(), tokenizer, None, "tiny")
+    assert plain.generate([3], max_tokens=3).policy == "none"
+    with pytest.raises(ConfigError, match="draft_model"):
+        plain.generate([3], policy="dcs")
+
+
+@pytest.mark.parametrize(
+    ("options", "field"),
+    [
+        ({"dtype": "int3"}, "dtype"),
+        ({"device": "tpu"}, "device"),
+        ({"threads": 0}, "threads"),
+    ],
+)
+def test_loading_refuses_by_name(options: dict[str, Any], field: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        Engine.from_pretrained(**options)
+    assert caught.value.field == field
+    assert caught.value.remedy or "must be" in str(caught.value)

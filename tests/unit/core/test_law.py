@@ -1,0 +1,167 @@
+import math
+
+import pytest
+import torch
+
+from adaptivespec.core.law import draw, filtered, greedy_law, sampled_law
+from adaptivespec.core.tree import DraftTree
+
+INF = math.inf
+
+
+def normalised(logits):
+    """Logits as ``filtered`` takes them: the maximum is 0."""
+    x = torch.tensor(logits, dtype=torch.float32)
+    return x - x.amax(-1, keepdim=True)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16, torch.float64])
+def test_greedy_takes_the_lowest_id_on_ties_and_copies_nothing(dtype):
+    z = torch.tensor([[1, 3, 3, 0], [5, 5, 5, 5], [-1, -3, -2, -1]], dtype=dtype)
+    law = greedy_law(z)
+    assert law.target.tolist() == [1, 0, 0]
+    assert law.target.dtype == torch.int64
+    assert law.peak.tolist() == [3.0, 5.0, -1.0]
+    assert law.peak.dtype == torch.float32
+    assert law.logits.data_ptr() == z.data_ptr()
+    assert law.logp is None
+    assert law.target_drop.tolist() == [0.0, 0.0, 0.0]
+
+
+def test_greedy_of_a_batch_and_of_a_view():
+    z = torch.randn(3, 4, 20, generator=torch.Generator().manual_seed(0))
+    law = greedy_law(z)
+    assert torch.equal(law.target, z.argmax(-1))
+    view = z[:, ::2, :13]
+    assert torch.equal(greedy_law(view).target, view.argmax(-1))
+    assert torch.equal(greedy_law(view).peak, view.amax(-1))
+
+
+def test_greedy_passes_nan_on():
+    z = torch.zeros(2, 4)
+    z[1, 2] = math.nan
+    assert greedy_law(z).peak.isnan().tolist() == [False, True]
+    assert greedy_law(z.bfloat16()).peak.isnan().tolist() == [False, True]
+
+
+def test_drops_and_margins():
+    z = torch.tensor([[0.0, 2.0, 1.0, -INF], [3.0, 0.0, 1.0, 1.0], [0.0, 0.0, 0.0, 0.0]])
+    law = greedy_law(z)
+    tree = DraftTree.from_parents([0, 2, 3], [-1, 0, 0])
+    assert law.child_drop(tree).tolist() == [INF, 1.0, INF]
+    assert law.drop_of(torch.tensor([2, 2, 2])).tolist() == [1.0, 2.0, 0.0]
+    margins = law.margin_of(torch.tensor([2, 0, 1])).tolist()
+    assert margins == pytest.approx([math.exp(-1), 1.0, 1.0])
+
+
+def test_child_drop_of_a_batch_with_padding():
+    trees = [DraftTree.from_parents([0, 1, 2, 3], [-1, 0, 1, 1]), DraftTree.chain([0, 2])]
+    batch = DraftTree.pad_stack(trees)
+    z = torch.randn(2, 4, 6, generator=torch.Generator().manual_seed(1))
+    drop = greedy_law(z).child_drop(batch)
+    for row, tree in enumerate(trees):
+        single = greedy_law(z[row, : tree.num_nodes]).child_drop(tree)
+        assert torch.equal(drop[row, : tree.num_nodes], single)
+    assert drop[1, 2:].tolist() == [INF, INF]
+
+
+def test_top_k_keeps_ties_with_the_last():
+    scaled, weight = filtered(normalised([4.0, 3.0, 3.0, 2.0, 1.0]), top_k=2)
+    assert torch.isfinite(scaled).tolist() == [True, True, True, False, False]
+    assert (weight > 0).tolist() == [True, True, True, False, False]
+
+
+@pytest.mark.parametrize(
+    ("top_p", "kept"),
+    [(0.05, 1), (0.49, 1), (0.51, 2), (0.79, 2), (0.81, 3), (0.94, 3), (0.96, 4), (1.0, 4)],
+)
+def test_top_p_keeps_the_shortest_prefix_of_that_mass(top_p, kept):
+    x = normalised([math.log(p) for p in (0.15, 0.5, 0.05, 0.3)])
+    scaled, _ = filtered(x, top_p=top_p)
+    largest = sorted(range(4), key=lambda i: -x[i])[:kept]
+    assert torch.isfinite(scaled).nonzero().flatten().tolist() == sorted(largest)
+
+
+def test_top_p_counts_the_mass_that_top_k_left():
+    x = normalised([math.log(p) for p in (0.4, 0.2, 0.2, 0.1, 0.1)])
+    # 0.4 of the 0.8 that top-k leaves is half
+    assert torch.isfinite(filtered(x, top_k=3, top_p=0.45)[0]).sum() == 1
+    assert torch.isfinite(filtered(x, top_p=0.45)[0]).sum() == 3  # two tie at the end
+
+
+@pytest.mark.parametrize(("min_p", "kept"), [(1.0, 1), (0.6, 1), (0.59, 2), (0.31, 2), (0.1, 4)])
+def test_min_p_is_a_share_of_the_largest(min_p, kept):
+    x = normalised([math.log(p) for p in (0.5, 0.3, 0.15, 0.05)])
+    # 0.3 / 0.5 rounds to either side of 0.6, so the boundary is approached from both
+    expected = kept if min_p != 0.6 else int((x >= math.log(0.6)).sum())
+    assert torch.isfinite(filtered(x, min_p=min_p)[0]).sum() == expected
+
+
+def test_a_wide_nucleus_beside_a_narrow_one():
+    flat = torch.zeros(1000)
+    flat[:700] += torch.linspace(0.01, 0.1, 700)
+    peaked = torch.full((1000,), -20.0)
+    peaked[5] = 0.0
+    both = torch.stack([flat - flat.max(), peaked])
+    scaled, _ = filtered(both, top_p=0.6)
+    probability = both[0].softmax(-1).double().sort(descending=True).values
+    wanted = int((probability.cumsum(0) < 0.6).sum()) + 1
+    assert abs(int(torch.isfinite(scaled[0]).sum()) - wanted) <= 1
+    assert torch.isfinite(scaled[1]).nonzero().flatten().tolist() == [5]
+    alone, _ = filtered(both[:1], top_p=0.6)
+    assert torch.equal(alone[0], scaled[0])
+
+
+@pytest.mark.parametrize("size", [1, 5, 127, 128, 129, 300])
+def test_draw_is_the_inverse_cdf(size):
+    weight = torch.rand(size, generator=torch.Generator().manual_seed(size)).softmax(-1)
+    edges = weight.double().cumsum(0)
+    for u in torch.linspace(0.001, 0.999, 97, dtype=torch.float64):
+        got = int(draw(weight, u))
+        below = float(edges[got - 1]) if got else 0.0
+        assert below - 1e-6 <= float(u * edges[-1]) <= float(edges[got]) + 1e-6
+
+
+@pytest.mark.parametrize("size", [3, 128, 200, 256, 1000])
+@pytest.mark.parametrize("u", [0.0, 0.5, 1 - 2**-53, 1 - 2**-24])
+def test_draw_never_returns_a_token_of_weight_zero(size, u):
+    point = torch.tensor(u, dtype=torch.float64)
+    for lone in {0, 1, size // 2, size - 2, size - 1}:
+        weight = torch.zeros(size)
+        weight[lone] = 1e-3
+        assert int(draw(weight, point)) == lone
+    weight = torch.rand(size, generator=torch.Generator().manual_seed(1))
+    weight[::2] = 0.0
+    weight[-1] = 0.0
+    if weight.sum() > 0:
+        assert weight[int(draw(weight, point))] > 0
+
+
+@pytest.mark.parametrize("temperature", [1e-45, 1e-38, 1e-30, 1e-6])
+def test_a_tiny_temperature_is_the_argmax_without_overflow(temperature):
+    z = torch.tensor([[1.0, 3.0, 2.9, -INF], [-1e30, 1e30, 0.0, 5.0]])
+    law = sampled_law(z, torch.tensor([0.3, 0.999], dtype=torch.float64), temperature)
+    assert law.target.tolist() == [1, 1]
+    assert not law.logp.isnan().any()
+    assert law.target_drop.tolist() == [0.0, 0.0]
+
+
+def test_logp_is_the_normalised_law():
+    z = torch.tensor([[0.0, 1.0, 2.0, 3.0]])
+    law = sampled_law(z, torch.tensor([0.5], dtype=torch.float64), 0.5, top_k=3)
+    want = (torch.tensor([1.0, 2.0, 3.0]) / 0.5).log_softmax(-1)
+    assert law.logp[0, 0] == -INF
+    assert torch.allclose(law.logp[0, 1:], want)
+
+
+@pytest.mark.parametrize("vocab", [17, 130, 1000, 49152])
+@pytest.mark.parametrize("filters", [{}, {"top_k": 40}, {"top_p": 0.9}, {"min_p": 0.05}])
+def test_a_row_does_not_depend_on_its_neighbours(vocab, filters):
+    generator = torch.Generator().manual_seed(vocab)
+    z = torch.randn(7, vocab, generator=generator) * 4
+    u = torch.rand(7, generator=generator, dtype=torch.float64)
+    together = sampled_law(z, u, 0.7, **filters)
+    for row in range(7):
+        alone = sampled_law(z[row : row + 1], u[row : row + 1], 0.7, **filters)
+        assert alone.target[0] == together.target[row]
+        assert torch.equal(alone.scaled[0], together.scaled[row])
