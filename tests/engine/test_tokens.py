@@ -15,7 +15,6 @@ from tokenizers.pre_tokenizers import ByteLevel
 from adaptivespec.core.errors import CheckpointError, ConfigError, PromptError
 from adaptivespec.engine.tokens import Tokenizer
 from adaptivespec.engine.weights import fetch_embedded
-from adaptivespec.engine.weights.chat_template import render
 
 ADDED = [
     ("<s>", True),
@@ -230,275 +229,9 @@ class TestTemplate:
         assert ids.count(ids[0]) == 1
         assert tokenizer.decode(ids) == "HelloFalse"
 
-    @pytest.mark.parametrize(
-        ("source", "expected"),
-        [
-            (
-                "{% for m in messages %}\n {% if 1 %}\n{{ m.role }}\n {% endif %}\n{% endfor %}",
-                "user\n",
-            ),
-            ("{{ {'k': '\u00e9<&>'} | tojson }}", '{"k": "\u00e9<&>"}'),
-            ("{{ {'k': [1]} | tojson(indent=1) }}", '{\n "k": [\n  1\n ]\n}'),
-            ("{{ '<b>' }}", "<b>"),
-            (
-                "{% for i in range(5) %}{% if i == 2 %}{% break %}{% endif %}{{ i }}{% endfor %}",
-                "01",
-            ),
-            ("{% generation %}{{ messages[0].content }}{% endgeneration %}!", "Hello!"),
-            ("{{ strftime_now('%%') }}", "%"),
-            ("{{ tools is none }}{{ nothing is defined }}", "TrueFalse"),
-        ],
-    )
-    def test_rendered_as_hugging_face_does(self, source, expected):
-        assert render(source, HELLO, tools=None) == expected
 
-    @pytest.mark.parametrize(
-        ("source", "match"),
-        [
-            ("{{ raise_exception('roles must alternate') }}", "roles must alternate"),
-            ("{% if %}", "refuses them"),
-            ("{{ messages[0].content + 1 }}", "fails on them"),
-            ("{{ 1 // 0 }}", "ZeroDivisionError"),
-            ("{{ missing.attribute.of.it }}", "missing"),
-            ("{% for i in range(10**9) %}{% endfor %}", "fails on them"),
-        ],
-    )
-    def test_failures_are_typed(self, source, match):
-        with pytest.raises(ConfigError, match=match) as caught:
-            render(source, HELLO)
-        assert caught.value.field == "messages"
-        assert caught.value.remedy
-
-    @pytest.mark.parametrize(
-        "source",
-        [
-            "{{ ''.__class__.__mro__[1].__subclasses__() }}",
-            "{{ messages.append(1) }}",
-            "{{ cycler.__init__.__globals__.os.system('true') }}",
-        ],
-    )
-    def test_the_sandbox_holds(self, source):
-        with pytest.raises(ConfigError):
-            render(source, HELLO)
-
-    @pytest.mark.parametrize(
-        ("messages", "match"),
-        [
-            ([], "empty"),
-            ("hello", "a str where a list"),
-            ({"role": "user", "content": "x"}, "a dict where a list"),
-            (None, "a NoneType where a list"),
-            (["hello"], "item 0 is a str"),
-            ([*HELLO, {"role": "user"}], "item 1: content is missing"),
-            ([{"content": "x"}], "item 0: role is missing"),
-            ([{"role": "user", "content": None}], "item 0: content is missing or not a string"),
-            ([{"role": "user", "content": [{"type": "text"}]}], "item 0: content"),
-            ([{"role": "", "content": "x"}], "item 0: role is empty"),
-        ],
-    )
-    def test_bad_messages(self, messages, match):
-        with pytest.raises(ConfigError, match=match) as caught:
-            render("x", messages)
-        assert caught.value.field == "messages"
-        assert caught.value.remedy
-
-
-GOLDEN = [
-    ("", []),
-    ("Hello, world! How are you?", [19556, 28, 905, 17, 1073, 359, 346, 47]),
-    (
-        "12345 + 67890 = 80235",
-        [33, 34, 35, 36, 37, 1232, 216, 38, 39, 40, 41, 32, 446, 216, 40, 32, 34, 35, 37],
-    ),
-    ("  12\n\n 7", [256, 33, 34, 8866, 39]),
-    (
-        "na\xefve caf\xe9 \xbd \u0663\u0664",
-        [3546, 46494, 37366, 216, 16738, 216, 164, 113, 164, 114],
-    ),
-    (
-        "\u65e5\u672c\u8a9e \u041f\u0440\u0438\u0432\u0435\u0442",
-        [23274, 115, 40993, 179, 120, 248, 5470, 249, 46879, 16464, 32547],
-    ),
-    (
-        "\U0001f600\U0001f469\u200d\U0001f469\u200d\U0001f467\U0001f1e9\U0001f1ea",
-        [
-            10813,
-            242,
-            218,
-            10813,
-            235,
-            119,
-            321,
-            231,
-            10813,
-            235,
-            119,
-            321,
-            231,
-            10813,
-            235,
-            117,
-            10813,
-            225,
-            119,
-            10813,
-            225,
-            120,
-        ],
-    ),
-    (
-        "def f(x):\n    return x ** 2  # ok\n\n\tpass\n",
-        [
-            1604,
-            275,
-            24,
-            104,
-            727,
-            472,
-            1003,
-            1792,
-            1903,
-            216,
-            34,
-            216,
-            907,
-            10907,
-            1116,
-            197,
-            5467,
-            198,
-        ],
-    ),
-    (" \t \n \r\n ", [216, 197, 3717, 216, 23799]),
-    ("hi<|im_end|>\n<|endoftext|>x", [6004, 2, 198, 0, 104]),
-    ("<|im_start|", [44, 108, 306, 79, 3738, 108]),
-    ("it's I'LL don't", [269, 506, 339, 23, 16421, 1326, 982]),
-    ("a\u0301 nbsp\xa0wide\u3000", [81, 151, 219, 304, 32093, 15442, 3641, 12109, 218]),
-    ("<think>1,000</think>", [44, 17400, 46, 33, 28, 32, 32, 32, 9617, 17400, 46]),
-]
-"""Text and its ids under the embedded model's tokenizer: digits one by one, never with a space."""
-
-SYSTEM = [
-    1,
-    9690,
-    198,
-    2683,
-    359,
-    253,
-    5356,
-    5646,
-    11173,
-    3365,
-    3511,
-    308,
-    34519,
-    28,
-    7018,
-    411,
-    407,
-    19712,
-    8182,
-    2,
-    198,
-]
-"""The system message that the template adds where a conversation has none."""
-
-CHATS = [
-    (
-        [{"role": "user", "content": "Hi  12"}],
-        True,
-        [*SYSTEM, 1, 4093, 198, 26843, 256, 33, 34, 2, 198, 1, 520, 9531, 198],
-    ),
-    (
-        [{"role": "user", "content": "Hi  12"}],
-        False,
-        [*SYSTEM, 1, 4093, 198, 26843, 256, 33, 34, 2, 198],
-    ),
-    (
-        [
-            {"role": "system", "content": "Be brief."},
-            {"role": "user", "content": "\xe9 \U0001f600"},
-            {"role": "assistant", "content": "ok"},
-            {"role": "user", "content": "x"},
-        ],
-        True,
-        [
-            1,
-            9690,
-            198,
-            6077,
-            5453,
-            30,
-            2,
-            198,
-            1,
-            4093,
-            198,
-            2756,
-            40303,
-            218,
-            2,
-            198,
-            1,
-            520,
-            9531,
-            198,
-            2231,
-            2,
-            198,
-            1,
-            4093,
-            198,
-            104,
-            2,
-            198,
-            1,
-            520,
-            9531,
-            198,
-        ],
-    ),
-    (
-        [
-            {"role": "system", "content": "Be brief."},
-            {"role": "user", "content": "\xe9 \U0001f600"},
-            {"role": "assistant", "content": "ok"},
-            {"role": "user", "content": "x"},
-        ],
-        False,
-        [
-            1,
-            9690,
-            198,
-            6077,
-            5453,
-            30,
-            2,
-            198,
-            1,
-            4093,
-            198,
-            2756,
-            40303,
-            218,
-            2,
-            198,
-            1,
-            520,
-            9531,
-            198,
-            2231,
-            2,
-            198,
-            1,
-            4093,
-            198,
-            104,
-            2,
-            198,
-        ],
-    ),
-]
+GOLDEN = json.loads(Path(__file__).with_name("golden_tokens.json").read_text(encoding="utf-8"))
+"""Texts and chats with their ids under the embedded model: digits stand alone, without a space."""
 
 
 @pytest.fixture(scope="module")
@@ -508,14 +241,15 @@ def real() -> Tokenizer:
 
 @pytest.mark.network
 class TestEmbedded:
-    @pytest.mark.parametrize(("text", "ids"), GOLDEN)
-    def test_ids_are_pinned(self, real, text, ids):
-        assert real.encode(text) == ids
-        assert real.decode(ids, skip_special_tokens=False) == text
+    @pytest.mark.parametrize("case", GOLDEN["texts"], ids=lambda case: ascii(case["text"]))
+    def test_ids_are_pinned(self, real, case):
+        assert real.encode(case["text"]) == case["ids"]
+        assert real.decode(case["ids"], skip_special_tokens=False) == case["text"]
 
-    @pytest.mark.parametrize(("messages", "generate", "ids"), CHATS)
-    def test_chats_are_pinned(self, real, messages, generate, ids):
-        assert real.apply_chat_template(messages, add_generation_prompt=generate) == ids
+    @pytest.mark.parametrize("case", GOLDEN["chats"])
+    def test_chats_are_pinned(self, real, case):
+        ids = real.apply_chat_template(case["messages"], case["add_generation_prompt"])
+        assert ids == case["ids"]
 
     def test_facts(self, real):
         assert real.vocab_size == 49152
@@ -528,6 +262,8 @@ class TestEmbedded:
     def test_the_gguf_file_gives_the_same_tokenizer(self, real):
         path = fetch_embedded(os.environ.get("ADAPTIVESPEC_CACHE"), offline=True)
         other = Tokenizer.from_dir(path / "SmolLM2-135M-Instruct.Q4_1.gguf")
-        assert [other.encode(text) for text, _ in GOLDEN] == [ids for _, ids in GOLDEN]
+        assert [other.encode(c["text"]) for c in GOLDEN["texts"]] == [
+            c["ids"] for c in GOLDEN["texts"]
+        ]
         assert other.chat_template == real.chat_template
         assert other.special_ids == real.special_ids

@@ -34,6 +34,13 @@ def create_engine(**arguments: Any) -> Engine:
     return Engine.from_pretrained(**arguments)
 
 
+def _model_unless_argument(ctx: typer.Context, value: str | None) -> str | None:
+    """--model, but the argument MODEL beats what the environment or a file says of it."""
+    source = ctx.get_parameter_source("model")
+    typed = source is not None and source.name == "COMMANDLINE"
+    return value if typed or not ctx.params.get("model_argument") else None
+
+
 class Dtype(StrEnum):
     """Legal values of --dtype."""
 
@@ -62,7 +69,14 @@ class ModelOptions:
     ] = None
     model: Annotated[
         str | None,
-        option("--model", "-m", panel=MODEL, env="MODEL", help="The same as the argument MODEL."),
+        option(
+            "--model",
+            "-m",
+            panel=MODEL,
+            env="MODEL",
+            help="The same as the argument MODEL.",
+            callback=_model_unless_argument,
+        ),
     ] = None
     draft_model: Annotated[
         str | None,
@@ -123,7 +137,7 @@ class ModelOptions:
             raise ConfigError(
                 f"two models are given: {self.model_argument!r} and {self.model!r}",
                 field="model",
-                remedy="Give MODEL, or --model (ADAPTIVESPEC_MODEL), not both",
+                remedy="Give MODEL or --model, not both",
             )
         return create_engine(
             model=self.model_argument or self.model,

@@ -192,5 +192,6 @@ def _search(edges: Tensor, point: Tensor) -> tuple[Tensor, Tensor]:
     """The first edge above ``point`` [..., 1], as an index, and point minus the edge before."""
     point = torch.minimum(point, torch.nextafter(edges[..., -1:], torch.zeros_like(point)))
     index = torch.searchsorted(edges, point, right=True)
+    index = index.clamp_max(edges.shape[-1] - 1)  # only NaN finds none, and the caller refuses that
     before = edges.gather(-1, (index - 1).clamp_min(0))
     return index, point - torch.where(index > 0, before, 0.0)

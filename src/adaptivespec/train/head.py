@@ -257,25 +257,28 @@ class HeadTrainer:
         path = self.output / STATE_FILE
         if not path.exists():
             return
+        remedy = "Give another --output, or remove the file to start again"
         try:
             state = torch.load(path, weights_only=True)
-            same = {"epochs", "batch_size", "unroll_steps", "seed"}
-            differ = [k for k in same if state["options"][k] != getattr(self.options, k)]
-            if differ:
-                raise CheckpointError(
-                    f"{path} was made with other values of {', '.join(sorted(differ))}",
-                    field="output",
-                    remedy="Give the same options to resume, or another --output to start again",
-                )
+            made_with = state["options"]
+        except Exception as error:  # a damaged pickle raises whatever its bytes lead to
+            raise CheckpointError(
+                f"{path} cannot be resumed: {error!r}", field="output", remedy=remedy
+            ) from error
+        same = ("epochs", "batch_size", "unroll_steps", "seed", "learning_rate")
+        differ = [name for name in same if made_with[name] != getattr(self.options, name)]
+        if differ:
+            raise CheckpointError(
+                f"{path} was made with other values of {', '.join(differ)}",
+                field="output",
+                remedy=f"Give the same options to go on. {remedy}",
+            )
+        try:
             self.module.load_state_dict(state["weights"])
             self.optimiser.load_state_dict(state["optimiser"])
-        except (RuntimeError, KeyError, EOFError, ValueError) as error:
-            if isinstance(error, CheckpointError):
-                raise
+        except (RuntimeError, KeyError, ValueError) as error:
             raise CheckpointError(
-                f"{path} cannot be resumed: {error}",
-                field="output",
-                remedy="Give another --output, or remove the file to start again",
+                f"{path} is of another head: {error}", field="output", remedy=remedy
             ) from error
         self.step, self.seconds = state["step"], state["seconds"]
 

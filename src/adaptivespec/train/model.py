@@ -48,8 +48,9 @@ class SoftCrossEntropy(torch.autograd.Function):
             grad[part] = z.exp_().sub_(p)
         ctx.save_for_backward(grad)
         ctx.rows = rows
-        ctx.mark_non_differentiable(hits)
-        return loss / rows, hits / rows
+        share = hits / rows
+        ctx.mark_non_differentiable(share)
+        return loss / rows, share
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, None, None, None]:

