@@ -29,6 +29,7 @@ class FakeToken:
 @dataclass
 class FakeStep:
     step: int
+    num_drafted: int = 10
 
     def to_json(self) -> dict[str, Any]:
         return {"step": self.step}
@@ -165,6 +166,9 @@ class FakeEngine:
     def chat_stream(self, messages: list[dict[str, str]], **arguments: Any) -> FakeStream:
         size = sum(len(message["content"]) for message in messages)
         return self._start(size, messages=messages, **arguments)
+
+    def session(self) -> object:
+        return object()
 
     def _start(self, size: int, **arguments: Any) -> FakeStream:
         if size > self.limit:

@@ -52,9 +52,7 @@ class ScriptedTarget(Target[ScriptedCache]):
         cache.tokens.extend(tokens)
         return Pass(self._rows([tuple(cache.tokens)]), None)
 
-    def verify(
-        self, cache: ScriptedCache, tree: DraftTree, tap_layers: Sequence[int] = ()
-    ) -> Pass:
+    def verify(self, cache: ScriptedCache, tree: DraftTree, tap_layers: Sequence[int] = ()) -> Pass:
         tree.validate()
         self.passes += 1
         cache.tree = tree
@@ -103,9 +101,9 @@ class ScriptedDrafter(Drafter[list[int]]):
         depth = [0]
         for _, parent in nodes:
             depth.append(depth[parent + 1] + 1)
-        keep = [
-            i for i in range(len(nodes)) if depth[i + 1] <= plan.num_steps
-        ][: plan.num_draft_tokens - 1]
+        keep = [i for i in range(len(nodes)) if depth[i + 1] <= plan.num_steps][
+            : plan.num_draft_tokens - 1
+        ]
         tokens = [state[-1], *(nodes[i][0] for i in keep)]
         new = {-1: 0} | {old: i + 1 for i, old in enumerate(keep)}
         parents = [-1, *(new[nodes[i][1]] for i in keep)]

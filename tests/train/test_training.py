@@ -150,6 +150,22 @@ def test_a_stopped_run_goes_on_as_if_it_had_not_stopped(tmp_path: Path) -> None:
         assert torch.equal(tensor, first.module.state_dict()[name]), name
 
 
+def test_an_interrupted_run_keeps_its_steps(tmp_path: Path) -> None:
+    made = trainer(tmp_path)
+
+    def interrupt(event: TrainEvent) -> None:
+        if event.stage == "train" and event.done == 3:
+            raise KeyboardInterrupt
+
+    made.progress = interrupt
+    with pytest.raises(KeyboardInterrupt):
+        made.run()
+    again = trainer(tmp_path)
+    again.run()
+    steps = [e.done for e in again.events if e.stage == "train"]
+    assert steps == list(range(4, again.total_steps + 1))
+
+
 def test_another_runs_state_is_refused(tmp_path: Path) -> None:
     trainer(tmp_path, max_minutes=1e-9).run()
     with pytest.raises(CheckpointError, match="batch_size"):

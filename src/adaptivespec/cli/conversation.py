@@ -52,6 +52,7 @@ class Conversation:
         self.quiet = quiet
         self.turns: list[dict[str, str]] = []
         self.last: Played | None = None
+        self.session = engine.session()
         self.failed = False
 
     def take(self, line: str) -> bool:
@@ -74,22 +75,25 @@ class Conversation:
         if not self.quiet and not self.speculation.make_rule().lossless:
             display.disclose(self.speculation.rule)
 
-    def _turn(self, text: str) -> None:
-        user = {"role": "user", "content": text}
+    def _turn(self, question: str) -> None:
+        user = {"role": "user", "content": question}
         system = [] if self.system is None else [{"role": "system", "content": self.system}]
         stream = self.engine.chat_stream(
             [*system, *self.turns, user],
             **self.speculation.arguments(),
             **self.sampling.arguments(),
+            session=self.session,
         )
         played = play(stream, lambda part, tokens: display.write(part))
-        if played.result is None:
-            return
+        if played.interrupted:  # perhaps in the midst of a step
+            self.session = self.engine.session()
         self.last = played
-        self.turns += [user, {"role": "assistant", "content": played.result.text}]
-        display.write("\n" if not played.result.text.endswith("\n") else "")
+        text = played.result.text
+        if text:
+            self.turns += [user, {"role": "assistant", "content": text}]
+            display.write("" if text.endswith("\n") else "\n")
         if not self.quiet:
-            display.show_summary(played.result)
+            display.show_summary(played)
 
     def _command(self, line: str) -> None:
         name, _, argument = line[1:].partition(" ")
@@ -162,10 +166,10 @@ class Conversation:
         self._say("the system message is " + ("set" if argument else "removed"))
 
     def _stats(self, argument: str) -> None:
-        if self.last is None or self.last.result is None:
+        if self.last is None:
             self._say("no answer yet")
-            return
-        display.show_statistics(self.last.result, self.last.first_token_s)
+        else:
+            display.show_statistics(self.last)
 
     def _say(self, text: str) -> None:
         if not self.quiet:

@@ -6,7 +6,7 @@ The text of a model may hold escape sequences; they are taken out before a termi
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
@@ -15,10 +15,11 @@ from rich.table import Table
 from rich.text import Text
 
 if TYPE_CHECKING:
-    from adaptivespec.train.head import TrainEvent
-    from adaptivespec.engine import GenerationResult, TokenInfo
+    from adaptivespec.cli.play import Played
+    from adaptivespec.engine import TokenInfo
     from adaptivespec.engine.weights.progress import ProgressEvent
     from adaptivespec.engine.weights.store import CachedModel
+    from adaptivespec.train.head import TrainEvent
 
 __all__ = [
     "KindPainter",
@@ -38,8 +39,18 @@ KIND_STYLES = {"exact": "green", "promoted": "bold yellow", "bonus": "cyan"}
 _UNSAFE = {code: None for code in (*range(32), *range(127, 160)) if chr(code) not in "\n\t"}
 
 
+_WIDE = 1000  # columns where no terminal sets a limit, so that tables are not folded in files
+
+
 def _stderr() -> Console:
-    return Console(stderr=True, highlight=False, soft_wrap=True)
+    return _console(stderr=True)
+
+
+def _console(stderr: bool = False) -> Console:
+    console = Console(stderr=stderr, highlight=False, soft_wrap=True)
+    if not console.is_terminal:
+        console.width = _WIDE
+    return console
 
 
 def error(message: str) -> None:
@@ -54,7 +65,7 @@ def note(message: str, style: str = "yellow") -> None:
 
 def disclose(rule: str) -> None:
     """Say that the rule in use is a lossy one."""
-    note(f"rule {rule} is lossy: it may accept tokens that are not the model's first choice")
+    note(f"rule {rule} is lossy: it may accept tokens that are not the model's own choice")
 
 
 def clean(text: str) -> str:
@@ -83,7 +94,7 @@ class KindPainter:
 
     def __init__(self) -> None:
         self._waiting: list[tuple[str, str]] = []  # (text not yet written, kind)
-        self._console = Console(highlight=False, soft_wrap=True)
+        self._console = _console()
 
     def write(self, text: str, tokens: Sequence[TokenInfo] = ()) -> None:
         """Write text that belongs to these tokens or to ones given before."""
@@ -145,26 +156,27 @@ def progress(quiet: bool = False) -> Iterator[Callable[[ProgressEvent], None] | 
         yield draw
 
 
-def show_statistics(result: GenerationResult, first_token_s: float | None = None) -> None:
+def show_statistics(played: Played) -> None:
     """What a generation cost and gained, as a small table on stderr."""
     table = Table.grid(padding=(0, 2))
     table.add_column(style="dim")
-    for name, *parts in statistics_rows(result, first_token_s):
+    for name, *parts in statistics_rows(played):
         table.add_row(name, " · ".join(part for part in parts if part))
     console = _stderr()
     console.print()
     console.print(table)
 
 
-def show_summary(result: GenerationResult) -> None:
+def show_summary(played: Played) -> None:
     """The same in one line, for a conversation."""
-    rows = {row[0]: row[1:] for row in statistics_rows(result, None)}
-    parts = [rows["tokens"][0], rows["tokens"][1], rows["accept length"][0], rows["rule"][1]]
+    rows = {row[0]: row[1:] for row in statistics_rows(played)}
+    parts = [rows["answer"][0], rows["answer"][1], rows["accept length"][0], rows["rule"][1]]
     note(" · ".join(part for part in parts if part), style="dim")
 
 
-def statistics_rows(result: GenerationResult, first_token_s: float | None) -> list[list[str]]:
+def statistics_rows(played: Played) -> list[list[str]]:
     """Rows of the table: a name and its parts."""
+    result, first = played.result, played.first_token_s
     numbers, seconds = result.statistics, result.timings
     tokens = int(result.usage["completion_tokens"])
     steps = int(numbers["num_spec_steps"] or 0)
@@ -172,11 +184,11 @@ def statistics_rows(result: GenerationResult, first_token_s: float | None) -> li
     promoted = int(numbers["num_promoted_tokens"] or 0)
     rows = [
         [
-            "tokens",
-            f"{tokens} in {seconds['total_s']:.2f} s",
+            "answer",
+            f"{tokens} token{'' if tokens == 1 else 's'} in {seconds['total_s']:.2f} s",
             f"{tokens / decoding:.1f} tokens/s" if decoding > 0 and tokens else "",
-            f"first after {first_token_s:.2f} s" if first_token_s is not None else "",
-            f"ended by {result.finish_reason}",
+            f"first after {first:.2f} s" if first is not None else "",
+            f"ended: {result.finish_reason}",
         ],
         [
             "accept length",
@@ -185,7 +197,7 @@ def statistics_rows(result: GenerationResult, first_token_s: float | None) -> li
         ],
     ]
     if steps:
-        rows.append(["per step", *_per_step(numbers, steps)])
+        rows.append(["per step", *_per_step(numbers, played.num_drafted, steps)])
         phases = {name: seconds[f"{name}_s"] for name in ("draft", "verify", "host")}
         whole = sum(phases.values()) or 1.0
         rows.append(
@@ -202,17 +214,17 @@ def statistics_rows(result: GenerationResult, first_token_s: float | None) -> li
     return rows
 
 
-def _per_step(numbers: Any, steps: int) -> list[str]:
-    names = {
-        "num_drafted": "drafted",
-        "num_draft_tokens": "verified",
-        "num_accepted_draft_tokens": "accepted",
-        "num_promoted_tokens": "promoted",
+def _per_step(numbers: Mapping[str, Any], drafted: int, steps: int) -> list[str]:
+    counts = {
+        "drafted": drafted,
+        "verified": numbers["num_draft_tokens"],
+        "accepted": numbers["num_accepted_draft_tokens"],
+        "promoted": numbers["num_promoted_tokens"],
     }
-    return [f"{numbers[key] / steps:.2f} {word}" for key, word in names.items() if key in numbers]
+    return [f"{count / steps:.2f} {word}" for word, count in counts.items()]
 
 
-def _disclosure(lossless: bool, promoted: int, tokens: int, numbers: Any) -> str:
+def _disclosure(lossless: bool, promoted: int, tokens: int, numbers: Mapping[str, Any]) -> str:
     if lossless:
         return "lossless: yes"
     rate = f" ({100 * promoted / tokens:.1f} per 100)" if tokens else ""
@@ -253,7 +265,7 @@ def show_models(models: Sequence[CachedModel], root: str) -> None:
             Text(model.source),
             Text(str(model.path)),
         )
-    Console(highlight=False, soft_wrap=True).print(table)
+    _console().print(table)
 
 
 @contextmanager
@@ -270,8 +282,14 @@ def training(quiet: bool = False) -> Iterator[Callable[[TrainEvent], None]]:
         tail = "" if length is None else f", accept length {length:.2f}"
         return f"step {values['step']}, {values['minutes']} min: accuracy {accuracy}{tail}"
 
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
-    from rich.progress import TimeElapsedColumn, TimeRemainingColumn
+    from rich.progress import (
+        BarColumn,
+        MofNCompleteColumn,
+        Progress,
+        TextColumn,
+        TimeElapsedColumn,
+        TimeRemainingColumn,
+    )
 
     columns = (TextColumn("{task.description:24}"), BarColumn(), MofNCompleteColumn())
     tasks: dict[str, Any] = {}

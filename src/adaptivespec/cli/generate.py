@@ -6,7 +6,7 @@ import json
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -220,14 +220,15 @@ def _trace_file(path: Path | None) -> Iterator[Callable[[StepTrace], None] | Non
 def _finish(played: Played, output: OutputOptions, common: CommonOptions) -> None:
     """What follows the text: its line end or the JSON object, and the statistics."""
     result = played.result
-    if result is None:
-        return
     if output.as_json:
-        display.write(json.dumps(result.to_json(), ensure_ascii=False, allow_nan=False) + "\n")
+        answer = result.to_json()
+        if output.logprobs:
+            answer["tokens"] = [asdict(token) for token in result.tokens]
+        display.write(json.dumps(answer, ensure_ascii=False, allow_nan=False) + "\n")
     elif result.text and not result.text.endswith("\n"):
         display.write("\n")
     if common.quiet or output.as_json:
         return
     if output.logprobs:
         display.show_tokens(result.tokens)
-    display.show_statistics(result, played.first_token_s)
+    display.show_statistics(played)

@@ -92,7 +92,10 @@ class ModelOptions:
         option("--dtype", panel=MODEL, env="DTYPE", help="Precision of the weights."),
     ] = Dtype.auto
     device: Annotated[
-        str, option("--device", panel=MODEL, env="DEVICE", help="A torch device: cpu, cuda:0.")
+        str,
+        option(
+            "--device", panel=MODEL, env="DEVICE", help="Where the model runs; so far cpu only."
+        ),
     ] = "cpu"
     threads: Annotated[
         int | None,

@@ -19,10 +19,18 @@ __all__ = ["Played", "play"]
 
 @dataclass(frozen=True)
 class Played:
-    """How a generation went. ``result`` is None when it was interrupted before its first step."""
+    """How a generation went.
 
-    result: GenerationResult | None
+    Attributes:
+        result: what was generated, if only a part.
+        first_token_s: seconds from the start to the first chunk; None when there was none.
+        num_drafted: candidates that the drafter scored in all steps.
+        interrupted: whether Ctrl-C ended it.
+    """
+
+    result: GenerationResult
     first_token_s: float | None
+    num_drafted: int
     interrupted: bool
 
 
@@ -36,7 +44,7 @@ def play(
     Errors of ``show`` (a closed pipe, say) end the generation and are passed on.
     """
     start, first, shown = time.perf_counter(), None, ""
-    interrupted = False
+    drafted, interrupted = 0, False
     try:
         with _interrupts() as requested:
             for chunk in stream:
@@ -46,8 +54,10 @@ def play(
                 if chunk.text:
                     shown += chunk.text
                     show(chunk.text, chunk.tokens)
-                if on_step is not None and chunk.step is not None:
-                    on_step(chunk.step)
+                if chunk.step is not None:
+                    drafted += chunk.step.num_drafted
+                    if on_step is not None:
+                        on_step(chunk.step)
                 if requested.set:
                     interrupted = True
                     break
@@ -56,9 +66,9 @@ def play(
     finally:
         stream.close()
     result = stream.result
-    if result is not None and result.text.startswith(shown) and result.text != shown:
+    if result.text.startswith(shown) and result.text != shown:
         show(result.text[len(shown) :], ())
-    return Played(result=result, first_token_s=first, interrupted=interrupted)
+    return Played(result, first, drafted, interrupted)
 
 
 @dataclass

@@ -18,7 +18,7 @@ from adaptivespec.core.errors import TreeError
 
 @dataclass(frozen=True, eq=False)
 class DraftTree:
-    """One tree of N nodes, or a batch of trees padded to N nodes.
+    """One tree of N nodes, or a batch of trees padded to N nodes. Its arrays are never changed.
 
     Attributes:
         token: i64[..., N], token ids; padding nodes hold -1.

@@ -63,7 +63,7 @@ def follow(tree: DraftTree, tokens: Tensor) -> Followed:
 
     Args:
         tree: siblings hold distinct tokens, so the walk is unique.
-        tokens: i64[..., N], a rule's token at every node.
+        tokens: i64[..., N], a rule's token at every node, >= 0 outside of padding.
     """
     reach = reached(tree, tokens)
     size = tree.max_depth + 1
@@ -77,8 +77,8 @@ def follow(tree: DraftTree, tokens: Tensor) -> Followed:
 
 def reached(tree: DraftTree, tokens: Tensor) -> Tensor:
     """bool[..., N]: the nodes on the followed path, one at each depth."""
-    # Padding has no parent and thus never matches; the root is reached by definition.
-    reach = (tree.token == tokens.gather(-1, tree.parent_index)) & tree.is_child
+    # Padding holds -1, which no rule chooses; the root is reached by definition.
+    reach = tree.token == tokens.gather(-1, tree.parent_index)
     reach[..., 0] = True
     for _ in range(tree.max_depth - 1):  # children of the root are settled; one level a round
         reach = reach & reach.gather(-1, tree.parent_index)

@@ -113,11 +113,21 @@ class HeadTrainer:
         for store in (self.held_out_set, self.train_set):
             store.build(lambda done, total: self.progress(TrainEvent("features", done, total)))
         self._resume()
-        options = self.options
-        started = last = time.monotonic()
         if self.step == 0:
             self._save(self.evaluate())
+        try:
+            self._train()
+        except KeyboardInterrupt:
+            self._save_state()
+            raise
+        self._save(self.evaluate())
+        return self.module.checkpoint()
+
+    def _train(self) -> None:
+        """Optimiser steps until the schedule or the allowed time ends."""
+        options = self.options
         per_epoch = self.total_steps // options.epochs
+        saved = last = time.monotonic()
         while self.step < self.total_steps:
             epoch = self.step // per_epoch
             for batch in self._batches(epoch)[self.step - epoch * per_epoch :]:
@@ -128,15 +138,11 @@ class HeadTrainer:
                 last = now
                 values = {"epoch": epoch, "loss": loss, "accuracy": accuracy}
                 self.progress(TrainEvent("train", self.step, self.total_steps, values))
-                if now - started > options.checkpoint_minutes * 60:
+                if now - saved > options.checkpoint_minutes * 60:
                     self._save(self.evaluate())
-                    started = last = time.monotonic()
+                    saved = last = time.monotonic()
                 if options.max_minutes and self.seconds > options.max_minutes * 60:
-                    break
-            if options.max_minutes and self.seconds > options.max_minutes * 60:
-                break
-        self._save(self.evaluate())
-        return self.module.checkpoint()
+                    return
 
     @torch.no_grad()
     def evaluate(self) -> dict[str, Any]:
@@ -237,7 +243,15 @@ class HeadTrainer:
         return batches
 
     def _save(self, values: dict[str, Any]) -> None:
+        """Write the head, the state to go on from, and a line of the log."""
         self.module.checkpoint().save(self.output)
+        self._save_state()
+        row = {"step": self.step, "minutes": round(self.seconds / 60, 2), **values}
+        with (self.output / LOG_FILE).open("a", encoding="utf-8") as log:
+            log.write(json.dumps(row) + "\n")
+        self.progress(TrainEvent("check", self.step, self.total_steps, row))
+
+    def _save_state(self) -> None:
         state = {
             "step": self.step,
             "seconds": self.seconds,
@@ -248,10 +262,6 @@ class HeadTrainer:
         partial = self.output / (STATE_FILE + ".partial")
         torch.save(state, partial)
         partial.replace(self.output / STATE_FILE)
-        row = {"step": self.step, "minutes": round(self.seconds / 60, 2), **values}
-        with (self.output / LOG_FILE).open("a", encoding="utf-8") as log:
-            log.write(json.dumps(row) + "\n")
-        self.progress(TrainEvent("check", self.step, self.total_steps, row))
 
     def _resume(self) -> None:
         path = self.output / STATE_FILE

@@ -62,8 +62,9 @@ def make_rule(
                 field="kappa",
                 remedy="Use rule 'margin' with it, or leave it out",
             )
-        if extra.setdefault("kappa", kappa) != kappa:
+        if "kappa" in extra and extra["kappa"] != kappa:
             raise ConfigError(f"given twice, as {extra['kappa']!r} and {kappa!r}", field="kappa")
+        extra["kappa"] = kappa
     given = RULES.resolve(Spec(rule_name, parsed.positional, parsed.keywords), extra)
     preset = cls.presets[parsed.name] if parsed.name in PRESETS else {}
     return RULES.create(rule_name, {**preset, **given})

@@ -149,8 +149,8 @@ def promote(
     else:
         if noise is None:
             raise ValueError("noise is needed at temperature > 0")
-        logp = at_parent(law.scaled, tree)  # up to a constant that siblings share
-        eligible &= logp > -math.inf
+        # log p up to a constant that siblings share; an excluded token has -inf and scores +inf.
+        logp = at_parent(law.scaled, tree)
         # argmin of log(Exp(1)) - log p is Gumbel-max; the largest uniform is below 1 by 2^-24.
         score = noise.clamp_min(_SMALLEST_UNIFORM).log().neg().log() - logp
     score = torch.where(eligible, score, math.inf)

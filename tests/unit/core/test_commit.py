@@ -126,6 +126,10 @@ def test_min_tokens_lets_stop_ids_pass():
     assert (done.kept, done.tokens) == (3, (EOS, 1))
 
 
+def test_an_ignored_stop_string_is_shown_at_once():
+    assert commit([4], start(stop=("ab", "xyzw"), min_tokens=3)).text == "ab"
+
+
 def test_an_ignored_stop_string_may_begin_a_later_one():
     done, text = feed(start(stop=("aa",), min_tokens=3), [1, 1], [1])
     assert (done.matched_stop, text) == ("aa", "a")
@@ -173,6 +177,17 @@ def test_bytes_that_are_no_character_do_not_pile_up(count):
     assert text + done.text == "\ufffd" * count + "a"
 
 
+@pytest.mark.parametrize("broken", range(1, 12))
+@pytest.mark.parametrize("special", range(12))
+def test_special_tokens_after_broken_bytes_lose_nothing(broken, special):
+    _, text = feed(start(max_tokens=100), [8] * broken, [0] * special, [1])
+    assert text == "\ufffd" * broken + "a"
+    _, text = feed(start(max_tokens=100), [8] * broken + [0] * special)
+    assert text == "\ufffd" * broken
+    _, text = feed(start(max_tokens=100), [6] + [0] * special, [7])
+    assert text == "€"
+
+
 def test_the_window_stays_small():
     state, sizes = start(max_tokens=1000), []
 
@@ -195,6 +210,8 @@ def test_special_tokens_at_the_start_keep_their_place():
     state = dataclasses.replace(start(max_tokens=100), decode=strips)
     done = commit([0, 1, 0, 2, 0, 0, 1], state)
     assert done.text + flush(done.state) == "one two one"
+    done = commit([0, 1, *[0] * 20, 2], state)
+    assert done.text + flush(done.state) == "one two"
 
 
 def test_a_byte_fallback_decoder_that_revises_its_text():
