@@ -19,9 +19,7 @@ ARMS = "strict/chain:3;strict/chain:5;strict/dcs;margin:0.2/dcs;margin:0.2/chain
 
 def interval(values: list[float], rng: random.Random) -> tuple[float, float]:
     """95 % bootstrap interval of the median."""
-    medians = sorted(
-        statistics.median(rng.choices(values, k=len(values))) for _ in range(2000)
-    )
+    medians = sorted(statistics.median(rng.choices(values, k=len(values))) for _ in range(2000))
     return medians[50], medians[1949]
 
 
@@ -34,7 +32,7 @@ def main() -> None:
     engine = Engine.from_pretrained(
         dtype=args.dtype, threads=args.threads, draft_model=args.draft_model
     )
-    rng = random.Random(args.seed)
+    rng = random.Random(args.seed)  # noqa: S311  not for secrets
     arms = ["strict/none", *args.arms.split(";")]
     engine.generate("Say hello.", max_tokens=32)
     rows = []
@@ -54,7 +52,9 @@ def main() -> None:
                 best[arm] = (min(old[0], total), min(old[1], per_token))
                 stats, t = result.stats, result.timings
                 numbers = (t["draft_s"], t["verify_s"], t["host_s"])
-                for i, value in enumerate((*numbers, stats.num_spec_steps, stats.num_committed_tokens)):
+                for i, value in enumerate(
+                    (*numbers, stats.num_spec_steps, stats.num_committed_tokens)
+                ):
                     split[arm][i] += value
             for arm in arms:
                 times[arm].append(best[arm])

@@ -8,7 +8,11 @@ import json
 from pathlib import Path
 from typing import Any
 
-FILES = {"gsm8k": "gsm8k_test.jsonl", "humaneval": "HumanEval.jsonl.gz", "mt_bench": "mt_bench.jsonl"}
+FILES = {
+    "gsm8k": "gsm8k_test.jsonl",
+    "humaneval": "HumanEval.jsonl.gz",
+    "mt_bench": "mt_bench.jsonl",
+}
 
 
 def prompts(data: Path, task: str, limit: int) -> list[str]:

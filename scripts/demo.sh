@@ -5,7 +5,7 @@ set -euo pipefail
 here="$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)"
 "$here/setup.sh"
 
-prompt="${1:-Explain in three sentences why the sky is blue.}"
+prompt="${1-Explain in three sentences why the sky is blue.}"
 shift || true
 exec "$here/../.venv/bin/adaptivespec" generate -p "$prompt" \
     --rule margin --kappa 0.2 --policy dcs "$@"

@@ -248,5 +248,5 @@ def test_directories_that_are_no_head(tmp_path: Path) -> None:
 
 
 def test_a_head_for_another_target_is_refused() -> None:
-    with pytest.raises(CheckpointError, match="another|wants a target"):
+    with pytest.raises(CheckpointError, match="wants a target"):
         tiny.drafter(tiny.target(), tiny.head(vocab_size=62))

@@ -50,7 +50,7 @@ class ScriptedTarget(Target[ScriptedCache]):
         self, cache: ScriptedCache, tokens: Sequence[int], tap_layers: Sequence[int] = ()
     ) -> Pass:
         cache.tokens.extend(tokens)
-        return Pass(self._rows([tuple(cache.tokens)]), None)
+        return self._pass([tuple(cache.tokens)])
 
     def verify(self, cache: ScriptedCache, tree: DraftTree, tap_layers: Sequence[int] = ()) -> Pass:
         tree.validate()
@@ -60,7 +60,7 @@ class ScriptedTarget(Target[ScriptedCache]):
         for token, parent in zip(tree.token.tolist(), tree.parent.tolist(), strict=True):
             above = tuple(cache.tokens) if parent < 0 else paths[parent]
             paths.append((*above, token))
-        return Pass(self._rows(paths), None)
+        return self._pass(paths)
 
     def commit(self, cache: ScriptedCache, path: Sequence[int]) -> None:
         assert cache.tree is not None
@@ -72,8 +72,9 @@ class ScriptedTarget(Target[ScriptedCache]):
     def truncate(self, cache: ScriptedCache, length: int) -> None:
         del cache.tokens[length:]
 
-    def _rows(self, prefixes: Sequence[Prefix]) -> Tensor:
-        return torch.tensor([list(self.logits(prefix)) for prefix in prefixes])
+    def _pass(self, prefixes: Sequence[Prefix]) -> Pass:
+        rows = torch.tensor([list(self.logits(prefix)) for prefix in prefixes])
+        return Pass(rows, rows[:, :0])
 
 
 class ScriptedDrafter(Drafter[list[int]]):
@@ -89,7 +90,7 @@ class ScriptedDrafter(Drafter[list[int]]):
     def length(self, state: list[int]) -> int:
         return len(state)
 
-    def observe(self, state: list[int], tokens: Sequence[int], taps: Tensor | None) -> None:
+    def observe(self, state: list[int], tokens: Sequence[int], taps: Tensor) -> None:
         state.extend(tokens)
 
     def confidence(self, state: list[int]) -> float:

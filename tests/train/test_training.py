@@ -52,7 +52,13 @@ def trainer(output: Path, **options: Any) -> HeadTrainer:
     chosen = TrainOptions(**{"epochs": 2, "learning_rate": 3e-3, "warmup_steps": 2, **options})
     events: list[TrainEvent] = []
     made = HeadTrainer(
-        tiny.target().model, start(), items[:16], items[16:], output, output / "f", chosen,
+        tiny.target().model,
+        start(),
+        items[:16],
+        items[16:],
+        output,
+        output / "f",
+        chosen,
         events.append,
     )
     made.events = events  # type: ignore[attr-defined]
@@ -75,7 +81,10 @@ def test_corpus_forms(tmp_path: Path) -> None:
     assert items[2].kind == "chat"
 
 
-@pytest.mark.parametrize("line", ["", "{", "[1]", '{"p": [1]}', '{"q": 1}', '{"p": ["x"], "o": []}'])
+BAD_LINES = ["", "{", "[1]", '{"p": [1]}', '{"q": 1}', '{"p": ["x"], "o": []}']
+
+
+@pytest.mark.parametrize("line", BAD_LINES)
 def test_bad_corpora_name_the_line(tmp_path: Path, line: str) -> None:
     path = tmp_path / "c.jsonl"
     path.write_text(line)

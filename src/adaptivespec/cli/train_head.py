@@ -100,7 +100,7 @@ def train_head(
     a log. Every checkpoint measures how often the head agrees with the target on held-out texts,
     and the accept length it reaches.
     """
-    from adaptivespec.draft.eagle3_checkpoint import Eagle3Checkpoint
+    from adaptivespec.draft.eagle3 import Eagle3Drafter
     from adaptivespec.engine.weights import resolve_model
     from adaptivespec.train.head import TrainOptions
     from adaptivespec.train.run import CorpusOptions, HeadRun
@@ -129,9 +129,10 @@ def train_head(
         local_files_only=True,
         token=model.hub_token,
     )
-    start: Eagle3Checkpoint | None = None
-    if not data.from_scratch and engine.drafter is not None:
-        start = engine.drafter.checkpoint
+    drafter = engine.drafter
+    start = drafter.checkpoint if isinstance(drafter, Eagle3Drafter) else None
+    if data.from_scratch:
+        start = None
     with display.training(common.quiet) as on_event:
         HeadRun(
             engine=engine,

@@ -35,7 +35,7 @@ class Drafter(ABC, Generic[State]):
         """Number of rows observed."""
 
     @abstractmethod
-    def observe(self, state: State, tokens: Sequence[int], taps: Tensor | None) -> None:
+    def observe(self, state: State, tokens: Sequence[int], taps: Tensor) -> None:
         """Note committed rows: `taps [K, taps * hidden]` of K rows and, for each, its next token.
 
         `tokens[i]` is the token that follows the row of `taps[i]`; the last one is the root of

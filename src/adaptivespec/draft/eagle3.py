@@ -37,8 +37,9 @@ class Eagle3State:
     tokens: list[int] = field(default_factory=list)  # pending, one per pending tap row
     taps: list[Tensor] = field(default_factory=list)  # pending [K, taps * H]
     root: int = -1
-    hidden: Tensor | None = None  # [1, H] feature of the last committed position
-    logits: Tensor | None = None  # f32[1, draft vocab] after the root
+    #: Feature `[1, H]` of the last committed position and logits `f32[1, draft vocab]` after the
+    #: root; None while something is pending.
+    view: tuple[Tensor, Tensor] | None = None
 
 
 class Eagle3Drafter(Drafter[Eagle3State]):
@@ -113,13 +114,13 @@ class Eagle3Drafter(Drafter[Eagle3State]):
     def length(self, state: Eagle3State) -> int:
         return state.cache.length + len(state.tokens)
 
-    def observe(self, state: Eagle3State, tokens: Sequence[int], taps: Tensor | None) -> None:
-        if taps is None or taps.shape[0] != len(tokens):
+    def observe(self, state: Eagle3State, tokens: Sequence[int], taps: Tensor) -> None:
+        if taps.shape[0] != len(tokens):
             raise ValueError("one row of taps per token is needed")
         state.tokens.extend(tokens)
         state.taps.append(taps)
         state.root = tokens[-1]
-        state.logits = None
+        state.view = None
 
     def truncate(self, state: Eagle3State, length: int) -> None:
         keep = max(length - state.cache.length, 0)
@@ -128,10 +129,10 @@ class Eagle3Drafter(Drafter[Eagle3State]):
             state.taps = [taps] if keep else []
             del state.tokens[keep:]
         state.cache.truncate(length)
-        state.logits = None
+        state.view = None
 
     def confidence(self, state: Eagle3State) -> float:
-        logits = self._root_logits(state)
+        _, logits = self._read(state)
         return float((logits.amax(-1) - logits.logsumexp(-1)).exp())
 
     @torch.inference_mode()
@@ -140,10 +141,8 @@ class Eagle3Drafter(Drafter[Eagle3State]):
         if plan.num_steps == 0:
             return growth.tree(), 0
         cache = state.cache
-        logits = self._root_logits(state)
+        hidden, logits = self._read(state)
         cache.reserve(cache.length + (plan.num_steps - 1) * plan.topk)
-        assert state.hidden is not None
-        hidden = state.hidden
         source = growth.expand(*self._best(logits, plan.topk))
         # A drafted row sees the committed rows, its drafted ancestors and itself: `visible` has a
         # column for every drafted row so far.
@@ -173,9 +172,9 @@ class Eagle3Drafter(Drafter[Eagle3State]):
         return self.target_ids[index], values - logits.logsumexp(-1, keepdim=True)
 
     @torch.inference_mode()
-    def _root_logits(self, state: Eagle3State) -> Tensor:
-        """Read what is pending in one pass and give the distribution after the root, `[1, V]`."""
-        if state.logits is None:
+    def _read(self, state: Eagle3State) -> tuple[Tensor, Tensor]:
+        """Run the pending rows; the feature of the last one and the logits after the root."""
+        if state.view is None:
             cache = state.cache
             features = self.fc(torch.cat(state.taps).to(self.dtype))
             tokens = torch.tensor(state.tokens, device=self.device)
@@ -191,9 +190,8 @@ class Eagle3Drafter(Drafter[Eagle3State]):
                 cache.commit(range(rows))
             state.tokens.clear()
             state.taps.clear()
-            state.hidden = hidden[-1:]
-            state.logits = self._logits(state.hidden)
-        return state.logits
+            state.view = hidden[-1:], self._logits(hidden[-1:])
+        return state.view
 
     def _pass(
         self,

@@ -114,7 +114,7 @@ class Eagle3Config:
         return data
 
     def taps_for(self, num_layers: int) -> tuple[int, ...]:
-        """The tapped layers of a target with `num_layers` layers; CheckpointError if out of range."""
+        """The tapped layers of a target with `num_layers`; CheckpointError if out of range."""
         taps = self.tap_layers or (2, num_layers // 2, num_layers - 3)
         if any(not 0 <= i < num_layers for i in taps) or sorted(set(taps)) != list(taps):
             raise CheckpointError(

@@ -76,7 +76,7 @@ class Engine:
         """Load a target and its drafter.
 
         Args:
-            model: None for the embedded SmolLM2-135M-Instruct, a directory, a GGUF file or a hub id.
+            model: None for the embedded SmolLM2-135M-Instruct, a directory, a GGUF file, a hub id.
             draft_model: an EAGLE-3 head, a directory or hub id; None for the one that the package
                 ships for the embedded model, else plain decoding.
             dtype: "auto" (bfloat16 where the CPU has it, else float32), "bfloat16" or "float32".
@@ -222,9 +222,7 @@ class Engine:
             vocab = self.target.limits.vocab_size
             wrong = [i for i in ids if not isinstance(i, int) or not 0 <= i < vocab]
             if wrong:
-                raise PromptError(
-                    f"token id {wrong[0]!r} is not in [0, {vocab})", field="prompt"
-                )
+                raise PromptError(f"token id {wrong[0]!r} is not in [0, {vocab})", field="prompt")
         limit = self.target.limits.max_model_len
         if not ids:
             raise PromptError("is empty", field="prompt", remedy="Give at least one token")
@@ -260,9 +258,7 @@ def _params(sampling: Mapping[str, Any]) -> SamplingParams:
     names = SamplingParams.__dataclass_fields__
     unknown = [name for name in sampling if name not in names]
     if unknown:
-        raise ConfigError(
-            "is no option", field=unknown[0], remedy=f"Options: {', '.join(names)}"
-        )
+        raise ConfigError("is no option", field=unknown[0], remedy=f"Options: {', '.join(names)}")
     return SamplingParams(**sampling)
 
 

@@ -7,7 +7,7 @@ leave.  The prompt is step 0 of the same shape: a tree of one node whose logits 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Generator
 from dataclasses import dataclass, field
 from time import perf_counter
 from typing import Any
@@ -76,7 +76,7 @@ class _Clock:
         return seconds
 
 
-def decode(session: Session, request: Request) -> Iterator[Step]:
+def decode(session: Session, request: Request) -> Generator[Step, None, None]:
     """Answer `request` in `session`, yielding once per step, the prefill first.
 
     The session is consistent after every yield, so the caller may stop at any of them.
@@ -96,13 +96,12 @@ class _Decoder:
         self.state = VerifyState(request.protected, sampler, ledger, request.digits)
         self.sampler, self.ledger, self.stop = sampler, ledger, request.stop
         self.output: list[int] = []
-        self.drafting = request.policy.needs_draft and session.drafter is not None
 
-    def run(self) -> Iterator[Step]:
+    def run(self) -> Generator[Step, None, None]:
         session, request = self.session, self.request
         clock = _Clock()
         request.policy.begin()
-        out = session.begin(request.prompt, self.drafting)
+        out = session.begin(request.prompt, request.policy.needs_draft)
         root = DraftTree.root_only(request.prompt[-1], session.target.device)
         step = self._settle(out, root, index=0)
         session.begin_output(step.verdict.tokens)
@@ -148,10 +147,9 @@ class _Decoder:
         length = session.target.length(session.cache)
         room = session.target.limits.max_model_len - length
         usable = min(remaining, room)  # a step emits one token more than it drafts levels
-        if not self.drafting or usable < 2:
+        confidence = session.confidence() if usable > 1 else None
+        if confidence is None:
             return NOTHING, None
-        assert session.drafter is not None
-        confidence = session.drafter.confidence(session.draft_state)
         signals = Signals(
             root_confidence=confidence,
             output_len=len(self.output),
@@ -163,8 +161,7 @@ class _Decoder:
     def _draft(self, plan: TreePlan) -> tuple[DraftTree, int]:
         if plan.draft_nothing:
             return DraftTree.root_only(self.output[-1], self.session.target.device), 0
-        assert self.session.drafter is not None
-        return self.session.drafter.draft(self.session.draft_state, plan)
+        return self.session.draft(plan)
 
     @torch.inference_mode()
     def _settle(self, out: Pass, tree: DraftTree, index: int) -> Step:
@@ -193,4 +190,4 @@ def _logprobs(law: Law, done: Verdict) -> list[float]:
     nodes = done.path[: len(done.tokens)]
     rows = law.logits[nodes].float().log_softmax(-1)
     tokens = torch.tensor(done.tokens, device=rows.device)
-    return rows.gather(-1, tokens[:, None])[:, 0].tolist()  # type: ignore[no-any-return]
+    return rows.gather(-1, tokens[:, None])[:, 0].tolist()

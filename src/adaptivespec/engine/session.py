@@ -10,6 +10,7 @@ from torch import Tensor
 from adaptivespec.core.tree import DraftTree
 from adaptivespec.draft.base import Drafter
 from adaptivespec.engine.target import Pass, Target
+from adaptivespec.policy.base import TreePlan
 
 #: Rows set aside at first; caches grow by half when they must.
 INITIAL_ROWS = 1024
@@ -28,8 +29,8 @@ class Session:
         self.cache = target.new_cache(rows)
         self.draft_state = drafter.new_state(rows) if drafter else None
         self.tokens: list[int] = []
-        self._fresh: tuple[list[int], Tensor | None] = ([], None)
-        self._drafting = False
+        self._active: Drafter[Any] | None = None  # the drafter, while the request drafts
+        self._fresh: tuple[list[int], Tensor] | None = None
 
     def begin(self, prompt: Sequence[int], drafting: bool) -> Pass:
         """Make the cache hold `prompt`; logits `[1, V]` after its last token.
@@ -38,10 +39,9 @@ class Session:
         drafter follows; without, the target is not tapped at all.
         """
         keep = _common_prefix(self.tokens, prompt)
-        self._drafting = drafting and self.drafter is not None
-        if self._drafting:
-            assert self.drafter is not None
-            keep = min(keep, self.drafter.length(self.draft_state) + 1)
+        self._active = self.drafter if drafting else None
+        if self._active is not None:
+            keep = min(keep, self._active.length(self.draft_state) + 1)
         # The last shared row is run again: its logits are needed, and the drafter's row of a
         # token reads the token after it.
         keep = max(keep - 1, 0)
@@ -57,36 +57,43 @@ class Session:
 
     def begin_output(self, tokens: Sequence[int]) -> None:
         """Tell the drafter the first token after the prompt (none when it ended at once)."""
-        fresh, taps = self._fresh
-        self._observe([*fresh[1:], *tokens], taps)
-        self._fresh = ([], None)
+        if self._fresh is not None:
+            fresh, taps = self._fresh
+            self._observe([*fresh[1:], *tokens], taps)
+            self._fresh = None
+
+    def confidence(self) -> float | None:
+        """The drafter's top-1 probability after the root; None when the request drafts nothing."""
+        return None if self._active is None else self._active.confidence(self.draft_state)
+
+    def draft(self, plan: TreePlan) -> tuple[DraftTree, int]:
+        """A tree under the last emitted token, and the number of candidates it was chosen from."""
+        if self._active is None:
+            raise ValueError("the request was begun without drafting")
+        return self._active.draft(self.draft_state, plan)
 
     def verify(self, tree: DraftTree) -> Pass:
         """Run the tree; nothing is committed."""
         return self.target.verify(self.cache, tree, self._taps)
 
-    def commit(self, path: Sequence[int], rows: Sequence[int], emitted: Sequence[int], out: Pass) -> None:
+    def commit(
+        self, path: Sequence[int], rows: Sequence[int], emitted: Sequence[int], out: Pass
+    ) -> None:
         """Keep the nodes `path` of the verified tree, whose token ids are `rows`.
 
         `emitted` are the tokens after each of them; one fewer when the text ended on the path.
         """
         self.target.commit(self.cache, path)
         self.tokens.extend(rows)
-        taps = out.taps
-        if taps is not None and path:
-            contiguous = path[-1] == len(path) - 1
-            taps = taps[: len(path)] if contiguous else taps[list(path)]
-        self._observe(emitted, taps)
+        self._observe(emitted, out.taps[list(path)])
 
     @property
     def _taps(self) -> tuple[int, ...]:
-        return self.drafter.tap_layers if self._drafting and self.drafter else ()
+        return () if self._active is None else self._active.tap_layers
 
-    def _observe(self, tokens: Sequence[int], taps: Tensor | None) -> None:
-        if self._drafting and tokens:
-            assert self.drafter is not None
-            taps = None if taps is None else taps[: len(tokens)]
-            self.drafter.observe(self.draft_state, tokens, taps)
+    def _observe(self, tokens: Sequence[int], taps: Tensor) -> None:
+        if self._active is not None and tokens:
+            self._active.observe(self.draft_state, tokens, taps[: len(tokens)])
 
 
 def _common_prefix(a: Sequence[int], b: Sequence[int]) -> int:

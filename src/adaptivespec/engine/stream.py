@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator, Sequence
 from typing import Any
 
-from adaptivespec.core.commit import flush
+from adaptivespec.core.commit import StopState, flush
 from adaptivespec.engine.loop import Request, Step, decode
 from adaptivespec.engine.result import Chunk, GenerationResult, TokenInfo
 from adaptivespec.engine.session import Session
@@ -27,7 +27,7 @@ class Stream:
         token_text: Callable[[int], str],
     ) -> None:
         self.result = result
-        self._stop = request.stop
+        self._stop: StopState | None = request.stop
         self._token_text = token_text
         self._steps = decode(session, request)
         self._chunks = self._run()
@@ -56,7 +56,7 @@ class Stream:
             pass
         return self.result
 
-    def _run(self) -> Iterator[Chunk]:
+    def _run(self) -> Generator[Chunk, None, None]:
         for step in self._steps:
             text, tokens = self._add(step)
             if step.finish is None:
@@ -70,7 +70,7 @@ class Stream:
     def _add(self, step: Step) -> tuple[str, list[TokenInfo]]:
         result, done, commit = self.result, step.verdict, step.commit
         shown = len(commit.tokens)  # without an ending EOS
-        logprobs = step.logprobs or [None] * len(done.tokens)
+        logprobs: Sequence[float | None] = step.logprobs or [None] * len(done.tokens)
         tokens = [
             TokenInfo(token, self._token_text(token), kind, margin, logprob)
             for token, kind, margin, logprob in zip(
@@ -97,6 +97,6 @@ class Stream:
     def _flush(self) -> str:
         """Release held-back text, once."""
         rest = flush(self._stop) if self._stop is not None else ""
-        self._stop = None  # type: ignore[assignment]
+        self._stop = None
         self.result.text += rest
         return rest

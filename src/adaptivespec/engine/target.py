@@ -30,12 +30,12 @@ class Pass:
     """What one pass of the target gives back.
 
     `logits [rows asked, vocab]` in the model's dtype; `taps [rows, len(tap_layers) * hidden]`, the
-    residual stream entering the tapped layers, or None when no layer is tapped.  Valid until the
+    residual stream entering the tapped layers (no columns when none is tapped).  Valid until the
     next pass over the same cache.
     """
 
     logits: Tensor
-    taps: Tensor | None
+    taps: Tensor
 
 
 class Target(ABC, Generic[Cache]):
@@ -71,7 +71,7 @@ class Target(ABC, Generic[Cache]):
 
     @abstractmethod
     def commit(self, cache: Cache, path: Sequence[int]) -> None:
-        """Keep the rows of the nodes `path` of the last verified tree (root first), drop the rest."""
+        """Keep the rows of `path`, nodes of the last verified tree from the root; drop the rest."""
 
     @abstractmethod
     def truncate(self, cache: Cache, length: int) -> None:

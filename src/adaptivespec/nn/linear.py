@@ -31,12 +31,12 @@ class Linear:
 
     def __call__(self, x: Tensor) -> Tensor:
         if self.packed:
-            return torch.ops.mkldnn._linear_pointwise(x, self.weight, None, "none", [], "")  # type: ignore[no-any-return]
+            return torch.ops.mkldnn._linear_pointwise(x, self.weight, None, "none", [], "")
         return F.linear(x, self.weight)
 
 
 def _pack(weight: Tensor) -> Tensor:
-    return torch.ops.mkldnn._reorder_linear_weight(weight, ROWS_HINT)  # type: ignore[no-any-return]
+    return torch.ops.mkldnn._reorder_linear_weight(weight, ROWS_HINT)
 
 
 @functools.cache

@@ -33,7 +33,7 @@ class Rope:
         self.sin = torch.cat((-angle.sin(), angle.sin()), -1).to(dtype=dtype, device=device)
 
     def at(self, positions: Tensor) -> tuple[Tensor, Tensor]:
-        """Rows of the tables for `positions [R]`, shaped `[R, 1, head_dim]` to broadcast over heads."""
+        """Rows of the tables for `positions [R]`: `[R, 1, head_dim]`, to broadcast over heads."""
         return self.cos[positions].unsqueeze(1), self.sin[positions].unsqueeze(1)
 
 

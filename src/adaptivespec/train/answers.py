@@ -48,6 +48,4 @@ def answer(
                 file.write(json.dumps(row) + "\n")
                 file.flush()
             progress(done + 1, len(missing))
-    return [
-        item if item.response else replace(item, response=known[item.prompt]) for item in items
-    ]
+    return [item if item.response else replace(item, response=known[item.prompt]) for item in items]

@@ -100,8 +100,11 @@ class HeadTrainer:
         in_vocabulary[self.target_ids] = True
         self.in_vocabulary = in_vocabulary
         self.optimiser = torch.optim.AdamW(
-            self.module.parameters(), lr=options.learning_rate, betas=(0.9, 0.95),
-            weight_decay=0.0, fused=True,
+            self.module.parameters(),
+            lr=options.learning_rate,
+            betas=(0.9, 0.95),
+            weight_decay=0.0,
+            fused=True,
         )
         self.step, self.seconds = 0, 0.0
         batches = math.ceil(len(train) / options.batch_size)
@@ -159,10 +162,12 @@ class HeadTrainer:
             for name in ("all", item.kind or "other"):
                 hits[name] = hits.get(name, torch.zeros(2, steps)) + row
         accuracy = {
-            name: [round(float(v), 4) for v in h[0] / h[1].clamp(min=1)]
-            for name, h in hits.items()
+            name: [round(float(v), 4) for v in h[0] / h[1].clamp(min=1)] for name, h in hits.items()
         }
-        return {"accuracy": accuracy, **(self.check(self.module.checkpoint()) if self.check else {})}
+        return {
+            "accuracy": accuracy,
+            **(self.check(self.module.checkpoint()) if self.check else {}),
+        }
 
     def _train_step(self, batch: Sequence[int]) -> tuple[list[float], list[float]]:
         options = self.options
@@ -180,7 +185,7 @@ class HeadTrainer:
             losses.append(float(loss.detach()))
             accuracy.append(float(hits))
         self.optimiser.zero_grad()
-        total.backward()  # type: ignore[no-untyped-call]
+        total.backward()
         torch.nn.utils.clip_grad_norm_(self.module.parameters(), 1.0)
         self.optimiser.step()
         return losses, accuracy
@@ -216,10 +221,11 @@ class HeadTrainer:
         with torch.autocast("cpu", dtype=torch.bfloat16):
             for k, normed in enumerate(self.module.unroll(taps, tokens, steps)):
                 mask = useful[:, k + 1 : k + 1 + rows] & after_prompt
-                b, t = mask.nonzero(as_tuple=True)
-                at = place.view(count, width)[b, t + k + 1]
-                chosen = greedy[b, t + k + 1]
-                yield self.module.logits(normed[b, t]), _Target(chosen, target_logits, best, at)
+                row, t = mask.nonzero(as_tuple=True)
+                said = (row, t + k + 1)  # where the target speaks of the same token
+                at = place.view(count, width)[said]
+                target = _Target(greedy[said], target_logits, best, at)
+                yield self.module.logits(normed[row, t]), target
 
     def _target_head(self) -> Tensor:
         """The target's output rows for the draft vocabulary, norm gain folded in, bf16."""

@@ -17,7 +17,6 @@ from torch import Tensor, nn
 from adaptivespec.draft.eagle3_checkpoint import LAYER, Eagle3Checkpoint, Eagle3Config
 from adaptivespec.nn.rope import Rope, rotate
 
-
 #: Rows of the loss computed together, so that its temporaries stay in the processor's cache.
 LOSS_ROWS = 64
 
@@ -67,9 +66,7 @@ class Eagle3Module(nn.Module):
         max_positions: length of the rotary tables.
     """
 
-    def __init__(
-        self, checkpoint: Eagle3Checkpoint, embedding: Tensor, max_positions: int
-    ) -> None:
+    def __init__(self, checkpoint: Eagle3Checkpoint, embedding: Tensor, max_positions: int) -> None:
         super().__init__()
         c = self.config = checkpoint.config
         self.target_ids = checkpoint.target_ids
@@ -82,18 +79,14 @@ class Eagle3Module(nn.Module):
                 if name not in frozen
             }
         )
-        self.rope = Rope(
-            c.head_dim, c.rope_theta, max_positions, torch.bfloat16, c.rope_scaling
-        )
+        self.rope = Rope(c.head_dim, c.rope_theta, max_positions, torch.bfloat16, c.rope_scaling)
 
     def w(self, name: str) -> Tensor:
         return self.weights[f"{name}.weight".replace(".", "__")]
 
     def checkpoint(self) -> Eagle3Checkpoint:
         """A copy of the current weights."""
-        tensors = {
-            name.replace("__", "."): p.detach().clone() for name, p in self.weights.items()
-        }
+        tensors = {name.replace("__", "."): p.detach().clone() for name, p in self.weights.items()}
         return Eagle3Checkpoint(self.config, tensors, self.target_ids)
 
     def unroll(self, taps: Tensor, tokens: Tensor, steps: int) -> Iterator[Tensor]:

@@ -98,7 +98,7 @@ class HeadRun:
             self.features or self.output / "features",
             self.training,
             self.progress,
-            self._check(held_out),
+            self._check(target, held_out),
         )
         head = trainer.run()
         self._write_card(head, train, held_out)
@@ -123,9 +123,7 @@ class HeadRun:
             )
         if any(not item.response for item in items):
             path = self.output / "answers.jsonl"
-            items = answer(
-                self.engine, items, path, options.answer_tokens, self._stage("answers")
-            )
+            items = answer(self.engine, items, path, options.answer_tokens, self._stage("answers"))
         train, held_out = split(clean(items, options.max_len), options.held_out)
         if not train or not held_out:
             raise ConfigError(
@@ -164,7 +162,7 @@ class HeadRun:
         return initial_checkpoint(head_config, weights, config.num_layers, ids)
 
     def _check(
-        self, held_out: Sequence[Item]
+        self, target: TorchTarget, held_out: Sequence[Item]
     ) -> Callable[[Eagle3Checkpoint], dict[str, float]] | None:
         """Accept length on held-out prompts, greedy, strict, with the head as it is served."""
         options = self.corpus
@@ -172,8 +170,6 @@ class HeadRun:
         prompts = prompts[: options.check_prompts]
         if not prompts:
             return None
-        target = self.engine.target
-        assert isinstance(target, TorchTarget)
 
         def check(head: Eagle3Checkpoint) -> dict[str, float]:
             drafter = Eagle3Drafter(
@@ -219,8 +215,8 @@ class HeadRun:
 One decoder layer that drafts for {self.engine.model_name}; hidden size {head.config.hidden_size},
 draft vocabulary {head.config.draft_vocab_size} of {head.config.vocab_size}, bfloat16.
 
-* Data: {len(train)} answers of the target, {tokens} response tokens ({dict(kinds)}); {len(held_out)}
-  texts held out.
+* Data: {len(train)} answers of the target, {tokens} response tokens ({dict(kinds)});
+  {len(held_out)} texts held out.
 * Steps: {last["step"]} in {last["minutes"]} minutes. Options: `{json.dumps(asdict(self.training))}`
 * Accept length on held-out prompts (greedy, strict, {CHECK_POLICY}): {accept}
 

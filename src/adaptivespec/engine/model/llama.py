@@ -55,7 +55,9 @@ class Llama:
         ]
         self.output = self.embedding if config.tie_word_embeddings else weights["lm_head.weight"]
         self.output_gain = weights["model.norm.weight"]
-        head = weights["model.embed_tokens.weight"] if self.output is self.embedding else self.output
+        head = (
+            weights["model.embed_tokens.weight"] if self.output is self.embedding else self.output
+        )
         self.lm_head = Linear(fold_gain(head, self.output_gain).to(dtype))
         self.norm = RMSNorm(config.hidden_size, config.rms_norm_eps, self.embedding.device)
         self.rope = Rope(
@@ -74,7 +76,7 @@ class Llama:
         cache: KVCache,
         mask: Tensor | None,
         tap_layers: Sequence[int] = (),
-    ) -> tuple[Tensor, Tensor | None]:
+    ) -> tuple[Tensor, Tensor]:
         """Run rows and write their keys and values behind the cache's committed rows.
 
         Args:
@@ -104,7 +106,7 @@ class Llama:
             x = x + layer.o(attend(qk[:, :q_end], k, v, mask))
             gate, up = layer.gate_up(self.norm(x)).chunk(2, -1)
             x = x + layer.down(F.silu(gate) * up)
-        return x, torch.cat([taps[i] for i in tap_layers], -1) if tap_layers else None
+        return x, torch.cat([x[:, :0], *(taps[i] for i in tap_layers)], -1)
 
     def logits(self, hidden: Tensor) -> Tensor:
         """`[R, vocab]` from the residual stream `[R, hidden]` that leaves the last layer."""

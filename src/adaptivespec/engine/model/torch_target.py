@@ -30,9 +30,7 @@ class TorchTarget(Target[KVCache]):
 
     def new_cache(self, capacity: int) -> KVCache:
         c = self.model.config
-        return KVCache(
-            c.num_layers, c.num_kv_heads, c.head_dim, capacity, self.dtype, self.device
-        )
+        return KVCache(c.num_layers, c.num_kv_heads, c.head_dim, capacity, self.dtype, self.device)
 
     def length(self, cache: KVCache) -> int:
         return cache.length
@@ -49,9 +47,8 @@ class TorchTarget(Target[KVCache]):
             visible = causal(rows, self.device)
             hidden, tap = self._run(cache, chunk, positions, visible, tap_layers)
             cache.commit(range(rows))
-            if tap is not None:
-                taps.append(tap)
-        return Pass(self.model.logits(hidden[-1:]), torch.cat(taps) if taps else None)
+            taps.append(tap)
+        return Pass(self.model.logits(hidden[-1:]), torch.cat(taps))
 
     @torch.inference_mode()
     def verify(self, cache: KVCache, tree: DraftTree, tap_layers: Sequence[int] = ()) -> Pass:
@@ -73,10 +70,8 @@ class TorchTarget(Target[KVCache]):
         positions: Tensor,
         visible: Tensor,
         tap_layers: Sequence[int],
-    ) -> tuple[Tensor, Tensor | None]:
+    ) -> tuple[Tensor, Tensor]:
         rows = tokens.shape[0]
         cache.reserve(cache.length + rows)
-        mask = (
-            additive_mask(visible, cache.length, self.groups, self.dtype) if rows > 1 else None
-        )
+        mask = additive_mask(visible, cache.length, self.groups, self.dtype) if rows > 1 else None
         return self.model.forward(tokens, positions, cache, mask, tap_layers)
