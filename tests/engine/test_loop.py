@@ -259,6 +259,26 @@ def test_nan_is_an_error_with_its_place() -> None:
     assert (caught.value.step, caught.value.node) == (0, 1)
 
 
+def test_an_error_within_a_step_empties_the_session() -> None:
+    answer = (B, C, D, E, B, C, D, E)
+    e = engine(script(*answer), oracle(answer, 2))
+    session = e.session()
+    commit = e.target.commit
+
+    def interrupt(cache, path) -> None:  # type: ignore[no-untyped-def]
+        commit(cache, path)
+        raise KeyboardInterrupt
+
+    e.target.commit = interrupt
+    with pytest.raises(KeyboardInterrupt):
+        e.generate([A], session=session, **STATIC)
+    e.target.commit = commit
+    assert session.tokens == []
+    assert e.target.length(session.cache) == 0
+    again = e.generate([A], session=session, max_tokens=8, **STATIC)
+    assert again.token_ids == list(answer)
+
+
 def test_leaving_early_keeps_what_there_is() -> None:
     answer = (B, C, D, E) * 5
     e = engine(script(*answer), oracle(answer, 2))

@@ -8,6 +8,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from time import monotonic
 from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
@@ -268,20 +269,21 @@ def show_models(models: Sequence[CachedModel], root: str) -> None:
     _console().print(table)
 
 
+#: Where there is no terminal to redraw, a training run prints a line this often.
+SECONDS_BETWEEN_LINES = 30.0
+
+
 @contextmanager
 def training(quiet: bool = False) -> Iterator[Callable[[TrainEvent], None]]:
-    """A callback that draws a training run: a bar per stage, and a line per check."""
+    """A callback that draws a training run: a bar per stage (lines where there is no terminal),
+    and a line per check."""
     if quiet:
         yield lambda event: None
         return
     console = _stderr()
-
-    def check_line(values: dict[str, Any]) -> str:
-        accuracy = " ".join(f"{value:.3f}" for value in values["accuracy"]["all"])
-        length = values.get("accept_length")
-        tail = "" if length is None else f", accept length {length:.2f}"
-        return f"step {values['step']}, {values['minutes']} min: accuracy {accuracy}{tail}"
-
+    if not console.is_terminal:
+        yield _training_lines(console)
+        return
     from rich.progress import (
         BarColumn,
         MofNCompleteColumn,
@@ -297,15 +299,41 @@ def training(quiet: bool = False) -> Iterator[Callable[[TrainEvent], None]]:
 
         def draw(event: TrainEvent) -> None:
             if event.stage == "check":
-                bars.console.print(check_line(event.values))
+                bars.console.print(_check_line(event.values))
                 return
             if event.stage not in tasks:
-                tasks[event.stage] = bars.add_task(event.stage, total=event.total)
-            text = event.stage
-            if "loss" in event.values:
-                text += f" loss {event.values['loss'][0]:.2f}"
+                tasks[event.stage] = bars.add_task(event.stage)
             bars.update(
-                tasks[event.stage], completed=event.done, total=event.total, description=text
+                tasks[event.stage],
+                completed=event.done,
+                total=event.total,
+                description=_stage_text(event),
             )
 
         yield draw
+
+
+def _training_lines(console: Console) -> Callable[[TrainEvent], None]:
+    last: dict[str, float] = {}
+
+    def draw(event: TrainEvent) -> None:
+        now = monotonic()
+        if event.stage == "check":
+            console.print(_check_line(event.values))
+        elif now - last.get(event.stage, -SECONDS_BETWEEN_LINES) >= SECONDS_BETWEEN_LINES:
+            last[event.stage] = now
+            console.print(f"{_stage_text(event)}: {event.done} of {event.total}")
+
+    return draw
+
+
+def _stage_text(event: TrainEvent) -> str:
+    loss = event.values.get("loss")
+    return event.stage if loss is None else f"{event.stage} loss {loss[0]:.2f}"
+
+
+def _check_line(values: dict[str, Any]) -> str:
+    accuracy = " ".join(f"{value:.3f}" for value in values["accuracy"]["all"])
+    length = values.get("accept_length")
+    tail = "" if length is None else f", accept length {length:.2f}"
+    return f"step {values['step']}, {values['minutes']} min: accuracy {accuracy}{tail}"

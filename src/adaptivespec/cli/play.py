@@ -81,9 +81,13 @@ class _Request:
 
 @contextmanager
 def _interrupts() -> Iterator[_Request]:
-    """Ctrl-C sets the request; one before the first chunk, or a second one, raises at once."""
+    """Ctrl-C sets the request; one before the first chunk, or a second one, raises at once.
+
+    Where the signal is ignored (a job in the background of a script), it stays so.
+    """
     request = _Request()
-    if threading.current_thread() is not threading.main_thread():
+    ignored = signal.getsignal(signal.SIGINT) is signal.SIG_IGN
+    if ignored or threading.current_thread() is not threading.main_thread():
         yield request
         return
 

@@ -79,12 +79,19 @@ class _Clock:
 def decode(session: Session, request: Request) -> Generator[Step, None, None]:
     """Answer `request` in `session`, yielding once per step, the prefill first.
 
-    The session is consistent after every yield, so the caller may stop at any of them.
+    The session is consistent at every yield, so the caller may stop at any of them.  An error
+    within a step, Ctrl-C included, empties it.
 
     Raises:
         NumericalError: the target's logits are NaN, or all -inf.
     """
-    return _Decoder(session, request).run()
+    try:
+        yield from _Decoder(session, request).run()
+    except GeneratorExit:
+        raise
+    except BaseException:
+        session.clear()
+        raise
 
 
 class _Decoder:

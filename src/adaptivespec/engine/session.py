@@ -55,6 +55,14 @@ class Session:
         self._fresh = (fresh, out.taps)
         return out
 
+    def clear(self) -> None:
+        """Forget everything."""
+        self.target.truncate(self.cache, 0)
+        if self.drafter is not None:
+            self.drafter.truncate(self.draft_state, 0)
+        self.tokens.clear()
+        self._fresh = None
+
     def begin_output(self, tokens: Sequence[int]) -> None:
         """Tell the drafter the first token after the prompt (none when it ended at once)."""
         if self._fresh is not None:
