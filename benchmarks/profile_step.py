@@ -8,7 +8,7 @@ import torch
 
 from adaptivespec import Engine
 
-PROMPT = "A baker makes 24 muffins every morning and sells them for 3 dollars each. How much in a week?"
+PROMPT = "A baker sells 24 muffins a day for 3 dollars each. How much does he make in a week?"
 
 
 def main() -> None:

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from adaptivespec.core.errors import ConfigError
+from adaptivespec.core.errors import ConfigError, ModelNotFoundError
 from adaptivespec.engine import session as session_module
 from adaptivespec.engine.engine import Engine
 from fakes import tiny
@@ -78,6 +78,14 @@ def test_without_a_drafter_only_plain_decoding_is_left() -> None:
     assert plain.generate([3], max_tokens=3).policy == "none"
     with pytest.raises(ConfigError, match="draft_model"):
         plain.generate([3], policy="dcs")
+
+
+@pytest.mark.network
+@pytest.mark.parametrize("name", ["nowhere", "/nowhere/at/all"])
+def test_a_missing_head_is_named(name: str) -> None:
+    with pytest.raises(ModelNotFoundError) as caught:
+        Engine.from_pretrained(draft_model=name)
+    assert caught.value.field == "draft_model"
 
 
 @pytest.mark.parametrize(

@@ -6,8 +6,11 @@ from __future__ import annotations
 
 import functools
 import os
+import signal
 import sys
-from collections.abc import Callable
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import typer
@@ -26,9 +29,11 @@ def guarded(command: Callable[..., None]) -> Callable[..., None]:
 
     @functools.wraps(command)
     def run(**values: Any) -> None:
+        interrupted: list[int] = []
         try:
-            command(**values)
-            sys.stdout.flush()
+            with _noting_interrupts(interrupted):
+                command(**values)
+                sys.stdout.flush()
         except (typer.Exit, typer.Abort):
             raise
         except KeyboardInterrupt:
@@ -37,6 +42,8 @@ def guarded(command: Callable[..., None]) -> Callable[..., None]:
             _silence_output()
             raise typer.Exit(BROKEN_PIPE) from None
         except Exception as error:
+            if interrupted:  # a library turned Ctrl-C into an error of its own
+                raise typer.Exit(INTERRUPTED) from None
             if values.get("debug"):
                 raise
             raise typer.Exit(report(error)) from None
@@ -57,6 +64,25 @@ def report(error: Exception) -> int:
     kind = type(error).__name__
     display.error(f"internal error, {kind}: {error}. Run again with --debug for the traceback")
     return 1
+
+
+@contextmanager
+def _noting_interrupts(noted: list[int]) -> Iterator[None]:
+    """Ctrl-C raises KeyboardInterrupt as ever, and is noted."""
+
+    def handle(number: int, frame: Any) -> None:
+        noted.append(number)
+        raise KeyboardInterrupt
+
+    ours = signal.getsignal(signal.SIGINT) is signal.default_int_handler
+    if not ours or threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    signal.signal(signal.SIGINT, handle)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def _silence_output() -> None:

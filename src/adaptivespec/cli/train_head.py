@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
@@ -133,6 +134,8 @@ def train_head(
     start = drafter.checkpoint if isinstance(drafter, Eagle3Drafter) else None
     if data.from_scratch:
         start = None
+    # A run in the background is ended by SIGTERM; like Ctrl-C, it keeps its steps.
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
     with display.training(common.quiet) as on_event:
         HeadRun(
             engine=engine,

@@ -146,22 +146,20 @@ class Eagle3Drafter(Drafter[Eagle3State]):
         source = growth.expand(*self._best(logits, plan.topk))
         # A drafted row sees the committed rows, its drafted ancestors and itself: `visible` has a
         # column for every drafted row so far.
-        visible = torch.zeros(source.shape[0], 0, dtype=torch.bool, device=self.device)
+        visible = torch.zeros(1, 0, dtype=torch.bool, device=self.device)
         for level in range(1, plan.num_steps):
             if growth.stopped():
                 break
             width = growth.width
             own = torch.eye(width, dtype=torch.bool, device=self.device)
-            visible = torch.cat((visible.index_select(0, source) if level > 1 else visible, own), 1)
-            tokens = growth.frontier_tokens
+            visible = torch.cat((visible.index_select(0, source), own), 1)
+            mask = None  # the one row of a chain sees every row before it
+            if width > 1:
+                mask = additive_mask(visible, cache.length, self.groups, self.dtype)
             positions = torch.full((width,), cache.length + level - 1, device=self.device)
             start = cache.length + (level - 1) * width
-            mask = (
-                additive_mask(visible, cache.length, self.groups, self.dtype) if width > 1 else None
-            )
-            hidden = self._pass(
-                hidden.index_select(0, source), tokens, positions, cache, start, mask
-            )
+            feature = hidden.index_select(0, source)
+            hidden = self._pass(feature, growth.frontier_tokens, positions, cache, start, mask)
             logits = self._logits(hidden)
             source = growth.expand(*self._best(logits, plan.topk))
         return growth.tree(), growth.num_candidates

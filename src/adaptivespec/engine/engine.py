@@ -10,7 +10,12 @@ from typing import Any
 import torch
 
 from adaptivespec.core.commit import StopState
-from adaptivespec.core.errors import ConfigError, ContextLengthError, PromptError
+from adaptivespec.core.errors import (
+    ConfigError,
+    ContextLengthError,
+    ModelNotFoundError,
+    PromptError,
+)
 from adaptivespec.core.sampling import SamplingParams
 from adaptivespec.draft.base import Drafter
 from adaptivespec.draft.eagle3 import Eagle3Drafter
@@ -294,7 +299,15 @@ def _head(
     if draft_model is not None:
         if Path(draft_model).exists():
             return Eagle3Checkpoint.load(draft_model)
-        return Eagle3Checkpoint.load(resolve_model(str(draft_model), **hub).path)
+        try:
+            found = resolve_model(str(draft_model), **hub)
+        except ModelNotFoundError as error:
+            raise ModelNotFoundError(
+                error.message,
+                field="draft_model",
+                remedy="Give the directory of an EAGLE-3 head, or a hub id",
+            ) from error
+        return Eagle3Checkpoint.load(found.path)
     shipped = SHIPPED_HEADS.get(target_name.lower())
     if shipped is None:
         return None

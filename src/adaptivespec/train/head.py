@@ -24,6 +24,7 @@ from adaptivespec.train.model import Eagle3Module, SoftCrossEntropy
 
 STATE_FILE = "training-state.pt"
 LOG_FILE = "log.jsonl"
+LENGTH_STEP, ROWS_STEP = 64, 256
 
 
 @dataclass(frozen=True)
@@ -94,7 +95,8 @@ class HeadTrainer:
         self.train_set = FeatureStore(features / "train", train, model, taps)
         self.held_out_set = FeatureStore(features / "held-out", held_out, model, taps)
         longest = max(len(i.tokens) for i in (*train, *held_out))
-        self.module = Eagle3Module(start, model.embedding, longest + options.unroll_steps + 2)
+        positions = _rounded(longest, LENGTH_STEP) + options.unroll_steps
+        self.module = Eagle3Module(start, model.embedding, positions)
         self.target_ids = start.target_ids
         in_vocabulary = torch.zeros(start.config.vocab_size, dtype=torch.bool)
         in_vocabulary[self.target_ids] = True
@@ -156,7 +158,7 @@ class HeadTrainer:
             sequence = self.held_out_set[i]
             row = torch.zeros(2, steps)
             for k, (logits, target) in enumerate(self._outputs([sequence])):
-                best = self.target_ids[logits.argmax(-1)]
+                best = self.target_ids[logits[: target.greedy.numel()].argmax(-1)]
                 row[0, k] = (best == target.greedy).sum()
                 row[1, k] = target.greedy.numel()
             for name in ("all", item.kind or "other"):
@@ -191,9 +193,13 @@ class HeadTrainer:
         return losses, accuracy
 
     def _outputs(self, sequences: Sequence[Sequence_]) -> Any:
-        """Yield per unroll step the draft logits at the rows that count, and their targets."""
+        """Yield per unroll step the draft logits at the rows that count, and their targets.
+
+        Lengths and numbers of rows are rounded up, so that the matrix kernels, which are compiled
+        for a shape, meet few shapes; logits beyond the target's rows belong to nothing.
+        """
         steps = self.options.unroll_steps
-        rows = max(s.tokens.shape[0] for s in sequences)
+        rows = _rounded(max(s.tokens.shape[0] for s in sequences), LENGTH_STEP)
         count, width = len(sequences), rows + steps + 2
         tokens = torch.zeros(count, width, dtype=torch.long)
         greedy = torch.zeros(count, width, dtype=torch.long)
@@ -215,7 +221,8 @@ class HeadTrainer:
         place = torch.full((count * width,), -1)
         place[flat] = torch.arange(flat.shape[0])
         with torch.no_grad():
-            normed = self.target.norm(final.reshape(-1, final.shape[-1])[flat])
+            padded = F.pad(flat, (0, _rounded(flat.shape[0], ROWS_STEP) - flat.shape[0]))
+            normed = self.target.norm(final.reshape(-1, final.shape[-1])[padded])
             target_logits = F.linear(normed, self._target_head())
             best = target_logits.argmax(-1)
         with torch.autocast("cpu", dtype=torch.bfloat16):
@@ -225,7 +232,9 @@ class HeadTrainer:
                 said = (row, t + k + 1)  # where the target speaks of the same token
                 at = place.view(count, width)[said]
                 target = _Target(greedy[said], target_logits, best, at)
-                yield self.module.logits(normed[row, t]), target
+                extra = (0, _rounded(t.shape[0], ROWS_STEP) - t.shape[0])
+                chosen = normed[F.pad(row, extra), F.pad(t, extra)]
+                yield self.module.logits(chosen), target
 
     def _target_head(self) -> Tensor:
         """The target's output rows for the draft vocabulary, norm gain folded in, bf16."""
@@ -297,6 +306,11 @@ class HeadTrainer:
                 f"{path} is of another head: {error}", field="output", remedy=remedy
             ) from error
         self.step, self.seconds = state["step"], state["seconds"]
+
+
+def _rounded(number: int, step: int) -> int:
+    """`number` rounded up to a multiple of `step`, at least one step."""
+    return max(-(-number // step), 1) * step
 
 
 @dataclass

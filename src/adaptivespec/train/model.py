@@ -24,20 +24,22 @@ LOSS_ROWS = 64
 class SoftCrossEntropy(torch.autograd.Function):
     """Mean over rows of `-sum_x p(x) log softmax(logits)(x)` with `p = softmax(target)`.
 
-    Inputs: `logits [n, V]`; `target [m, V]`, logits; `index i64[n]`, the row of `target` that
-    belongs to each row; `best i64[m]`, the argmax of `target`.  Returns the loss and the share of
-    rows whose argmax agrees.  The gradient is made on the way, a few rows at a time.
+    Inputs: `logits [>= n, V]`, rows beyond n count for nothing; `target [m, V]`, logits;
+    `index i64[n]`, the row of `target` that belongs to each row; `best i64[m]`, the argmax of
+    `target`.  Returns the loss and the share of rows whose argmax agrees.  The gradient is made on
+    the way, a few rows at a time.
     """
 
     @staticmethod
     def forward(
         ctx: Any, logits: Tensor, target: Tensor, index: Tensor, best: Tensor
     ) -> tuple[Tensor, Tensor]:
-        rows = logits.shape[0]
+        rows = index.shape[0]
         grad = torch.empty_like(logits)
+        grad[rows:] = 0
         loss, hits = torch.zeros(()), torch.zeros(())
         for start in range(0, rows, LOSS_ROWS):
-            part = slice(start, start + LOSS_ROWS)
+            part = slice(start, min(start + LOSS_ROWS, rows))
             at = index[part]
             z = logits[part].float()
             hits += (z.gather(-1, best[at, None])[:, 0] == z.amax(-1)).sum()
@@ -100,8 +102,8 @@ class Eagle3Module(nn.Module):
         c = self.config
         batch, length, _ = taps.shape
         groups = c.num_heads // c.num_kv_heads
-        scale = c.head_dim**-0.5
-        hidden_mask = torch.full((length, length), float("-inf")).triu(1)
+        eye = torch.eye(length, dtype=torch.bool)
+        visible = torch.ones_like(eye).tril()
         x = F.linear(taps, self.w("fc"))
         keys: list[Tensor] = []
         values: list[Tensor] = []
@@ -112,12 +114,10 @@ class Eagle3Module(nn.Module):
             k, v = (t.repeat_interleave(groups, 1) for t in (k, v))
             keys.append(k)
             values.append(v)
-            scores = (q @ keys[0].transpose(-1, -2)).float() * scale + hidden_mask
-            own = [(q * k).sum(-1, keepdim=True).float() * scale for k in keys[1:]]
-            weights = torch.cat((scores, *own), -1).softmax(-1).to(q.dtype)
-            out = weights[..., :length] @ values[0]
-            for j in range(1, step + 1):
-                out = out + weights[..., length + j - 1, None] * values[j]
+            out = F.scaled_dot_product_attention(
+                q, torch.cat(keys, 2), torch.cat(values, 2), attn_mask=visible
+            )
+            visible = torch.cat((visible, eye), 1)
             out = out.transpose(1, 2).reshape(batch, length, -1)
             x = x + F.linear(out, self.w(f"{LAYER}.self_attn.o_proj"))
             y = self._norm(x, f"{LAYER}.post_attention_layernorm")

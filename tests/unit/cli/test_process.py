@@ -136,3 +136,30 @@ def test_kinds_are_coloured_on_a_terminal_only():
     assert b"\x1b[32mword" in shown
     piped = start(*options)
     assert piped.communicate(timeout=30)[0] == b"word word word \n"
+
+
+@pytest.mark.parametrize("swallowed", [False, True])
+def test_ctrl_c_while_loading(home, swallowed):
+    ready = home / "loading"
+    wait = (
+        "def load(**arguments):\n"
+        f"    open({str(ready)!r}, 'w').close()\n"
+        "    try:\n"
+        "        import time; time.sleep(60)\n"
+        "    except KeyboardInterrupt:\n"
+        f"        {'raise ImportError from None' if swallowed else 'raise'}\n"
+    )
+    program = PROGRAM.replace("main.main()", wait + "options.create_engine = load\nmain.main()")
+    process = subprocess.Popen(
+        [sys.executable, "-c", program, "generate", "-p", "x"],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+    )
+    while not ready.exists():
+        time.sleep(0.05)
+    time.sleep(0.2)
+    process.send_signal(signal.SIGINT)
+    out, err = process.communicate(timeout=30)
+    assert process.returncode == 130
+    assert out == b""
+    assert b"Traceback" not in err
