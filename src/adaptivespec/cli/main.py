@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from importlib.util import find_spec
 from typing import Annotated
 
@@ -58,6 +59,12 @@ if find_spec("adaptivespec.cli.train_head") is not None:
     app.command("train-head", epilog=getattr(train_head, "EPILOG", None))(train_head.train_head)
 
 
+#: Rounds that an idle OpenMP thread waits before it sleeps.  On an idle machine this many cost
+#: nothing; on a busy one the library's own 300,000 make a decode step ten times slower or worse.
+SPIN_COUNT = "20000"
+
+
 def main() -> None:
     """Entry point of the console script."""
+    os.environ.setdefault("GOMP_SPINCOUNT", SPIN_COUNT)  # read when torch is loaded, later on
     app(prog_name="adaptivespec")
