@@ -35,6 +35,12 @@ def _model_is_missing() -> str | None:
 
 
 @pytest.fixture(scope="session")
+def model_cache() -> str | None:
+    """Where the embedded model is looked for; None is the default place."""
+    return os.environ.get("ADAPTIVESPEC_CACHE")
+
+
+@pytest.fixture(scope="session")
 def root() -> Path:
     """The root of the repository."""
     return ROOT

@@ -29,9 +29,9 @@ def test_its_checkpoint_is_whole() -> None:
 
 
 @pytest.mark.network
-def test_its_accept_length_holds() -> None:
+def test_its_accept_length_holds(model_cache: str | None) -> None:
     """A tap off by one, a lost rope_theta or d2t still decode losslessly; only this shows them."""
-    engine = Engine.from_pretrained(dtype="float32", local_files_only=True)
+    engine = Engine.from_pretrained(dtype="float32", cache_dir=model_cache, local_files_only=True)
     total = Statistics()
     for prompt in PROMPTS:
         total.merge(engine.generate(prompt, policy="chain:5", max_tokens=64).stats)

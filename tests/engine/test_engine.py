@@ -82,9 +82,9 @@ def test_without_a_drafter_only_plain_decoding_is_left() -> None:
 
 @pytest.mark.network
 @pytest.mark.parametrize("name", ["nowhere", "/nowhere/at/all"])
-def test_a_missing_head_is_named(name: str) -> None:
+def test_a_missing_head_is_named(name: str, model_cache: str | None) -> None:
     with pytest.raises(ModelNotFoundError) as caught:
-        Engine.from_pretrained(draft_model=name)
+        Engine.from_pretrained(draft_model=name, cache_dir=model_cache, local_files_only=True)
     assert caught.value.field == "draft_model"
 
 
