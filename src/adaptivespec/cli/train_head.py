@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import signal
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Annotated
 
@@ -112,15 +112,7 @@ def train_head(
         draft_vocab_size=data.draft_vocab_size,
         check_prompts=data.check_prompts,
     )
-    options = TrainOptions(
-        epochs=training.epochs,
-        batch_size=training.batch_size,
-        learning_rate=training.learning_rate,
-        unroll_steps=training.unroll_steps,
-        checkpoint_minutes=training.checkpoint_minutes,
-        max_minutes=training.max_minutes,
-        seed=training.seed,
-    )
+    options = TrainOptions(**asdict(training))
     with display.progress(common.quiet) as progress:
         engine = model.load(progress)
     files = resolve_model(

@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections.abc import Generator
 from dataclasses import dataclass, field
 from time import perf_counter
-from typing import Any
 
 import torch
 from torch import Tensor
@@ -152,8 +151,7 @@ class _Decoder:
         session, params = self.session, self.request.params
         remaining = params.max_tokens - len(self.output)
         length = session.target.length(session.cache)
-        room = session.target.limits.max_model_len - length
-        usable = min(remaining, room)  # a step emits one token more than it drafts levels
+        usable = min(remaining, self._room())  # a step emits one token more than it drafts levels
         confidence = session.confidence() if usable > 1 else None
         if confidence is None:
             return NOTHING, None
@@ -187,9 +185,12 @@ class _Decoder:
         return Step(done, committed, committed.finish_reason, logprobs=logprobs)
 
     def _context_full(self) -> str | None:
-        session: Any = self.session
-        room = session.target.limits.max_model_len - session.target.length(session.cache)
-        return "length" if room < 1 else None
+        return "length" if self._room() < 1 else None
+
+    def _room(self) -> int:
+        """Positions of the context that are still free."""
+        target = self.session.target
+        return int(target.limits.max_model_len - target.length(self.session.cache))
 
 
 def _logprobs(law: Law, done: Verdict) -> list[float]:

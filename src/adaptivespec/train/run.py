@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -154,9 +154,7 @@ class HeadRun:
             rms_norm_eps=config.rms_norm_eps,
             rope_scaling=config.rope_scaling,
         )
-        head_config = Eagle3Config(
-            **{**head_config.__dict__, "tap_layers": head_config.taps_for(config.num_layers)}
-        )
+        head_config = replace(head_config, tap_layers=head_config.taps_for(config.num_layers))
         weights = load_weights(self.model_path, config)
         ids = torch.tensor(sorted(frequent))
         return initial_checkpoint(head_config, weights, config.num_layers, ids)
