@@ -15,6 +15,7 @@ from adaptivespec.core.errors import CheckpointError, ModelNotFoundError
 from adaptivespec.draft.eagle3_checkpoint import Eagle3Checkpoint, Eagle3Config
 from adaptivespec.draft.growth import Growth
 from adaptivespec.policy.base import TreePlan, available_nodes
+from adaptivespec.policy.plan import Stop
 from adaptivespec.train.model import Eagle3Module
 from fakes import tiny
 
@@ -37,7 +38,7 @@ def ready(prompt: list[int] = PROMPT) -> tuple[Any, Any]:
 )
 def test_budget_is_met_or_everything_is_taken(budget: int, topk: int, depth: int) -> None:
     drafter, state = ready()
-    tree, _ = drafter.draft(state, TreePlan(depth, topk, budget))
+    tree = drafter.draft(state, TreePlan(depth, topk, budget)).tree
     available = available_nodes(depth, topk)
     assert tree.validate().num_nodes == max(1, min(budget, available))
     assert tree.max_depth <= depth
@@ -52,7 +53,7 @@ def test_growth_keeps_the_likeliest_and_stays_closed() -> None:
         torch.tensor([[3, 4], [5, 6]]), torch.tensor([[0.9, 0.05], [0.8, 0.1]]).log()
     )
     assert second.tolist() == [0, 1]  # 0.54 below node 1, 0.24 below node 2
-    tree = growth.tree().validate()
+    tree = growth.draft().tree.validate()
     assert growth.num_candidates == 6
     assert tree.token.tolist() == [9, 1, 2, 3]  # 0.6, 0.3, 0.54; 0.24 is left out
     assert tree.parent.tolist() == [-1, 0, 0, 1]
@@ -63,24 +64,24 @@ def test_a_certain_child_never_beats_its_parent() -> None:
     growth = Growth(9, TreePlan(2, 1, 2))
     growth.expand(torch.tensor([[1]]), torch.zeros(1, 1))
     growth.expand(torch.tensor([[2]]), torch.zeros(1, 1))
-    assert growth.tree().validate().token.tolist() == [9, 1]
+    assert growth.draft().tree.validate().token.tolist() == [9, 1]
 
 
 def test_confidence_floor_stops_a_chain() -> None:
     drafter, state = ready()
-    full, _ = drafter.draft(state, TreePlan(5, 1, 6))
+    full = drafter.draft(state, TreePlan(5, 1, 6)).tree
     q = full.logq.exp().tolist()[1:]
     floor = sorted(q)[2]
     stop = next(i for i, value in enumerate(q) if value < floor) + 1
-    short, _ = drafter.draft(state, TreePlan(5, 1, 6, min_confidence=floor))
+    short = drafter.draft(state, TreePlan(5, 1, 6, stop=Stop(floor))).tree
     assert short.token.tolist() == full.token.tolist()[: stop + 1]
 
 
 def test_drafting_leaves_no_trace() -> None:
     drafter, state = ready()
-    want, _ = drafter.draft(state, TreePlan(4, 3, 12))
+    want = drafter.draft(state, TreePlan(4, 3, 12)).tree
     drafter.draft(state, TreePlan(3, 2, 5))
-    again, _ = drafter.draft(state, TreePlan(4, 3, 12))
+    again = drafter.draft(state, TreePlan(4, 3, 12)).tree
     assert torch.equal(want.token, again.token)
     assert torch.equal(want.logq, again.logq)
     assert drafter.length(state) == len(PROMPT) - 1
@@ -97,7 +98,7 @@ def test_reading_in_pieces_equals_reading_at_once() -> None:
         if i == 2:
             drafter.confidence(state)  # reads what is pending
     plan = TreePlan(3, 2, 8)
-    a, b = drafter.draft(at_once, plan)[0], drafter.draft(state, plan)[0]
+    a, b = drafter.draft(at_once, plan).tree, drafter.draft(state, plan).tree
     assert a.token.tolist() == b.token.tolist()
     assert torch.allclose(a.logq, b.logq, atol=1e-4)
 
@@ -116,7 +117,7 @@ def test_truncating_forgets(read: bool) -> None:
     drafter.observe(state, other[4:], taps[3:])
     fresh, fresh_state = ready(other)
     plan = TreePlan(3, 2, 8)
-    got, want = drafter.draft(state, plan)[0], fresh.draft(fresh_state, plan)[0]
+    got, want = drafter.draft(state, plan).tree, fresh.draft(fresh_state, plan).tree
     assert got.token.tolist() == want.token.tolist()
     assert torch.allclose(got.logq, want.logq, atol=1e-4)
 
@@ -125,7 +126,7 @@ def test_drafts_equal_the_unrolled_module() -> None:
     """What training optimises is what serving runs: a chain, step by step."""
     drafter, state = ready()
     steps = 4
-    tree, _ = drafter.draft(state, TreePlan(steps, 1, steps + 1))
+    tree = drafter.draft(state, TreePlan(steps, 1, steps + 1)).tree
     target = tiny.target()
     checkpoint = tiny.head()
     module = Eagle3Module(checkpoint, target.model.embedding, tiny.MAX_LEN)
@@ -198,7 +199,7 @@ def test_equal_vocabularies_need_neither_d2t_nor_lm_head(tmp_path: Path) -> None
     state = drafter.new_state(8)
     taps = target.prefill(target.new_cache(8), PROMPT[:-1], drafter.tap_layers).taps
     drafter.observe(state, PROMPT[1:], taps)
-    assert drafter.draft(state, TreePlan(2, 2, 6))[0].num_nodes == 6
+    assert drafter.draft(state, TreePlan(2, 2, 6)).tree.num_nodes == 6
 
 
 def set_config(path: Path, **values: Any) -> None:

@@ -9,6 +9,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from adaptivespec.core.draft import Draft
+from adaptivespec.core.sampling import Sampler
 from adaptivespec.core.tree import DraftTree
 from adaptivespec.draft.base import Drafter
 from adaptivespec.engine.engine import Engine
@@ -96,7 +98,13 @@ class ScriptedDrafter(Drafter[list[int]]):
     def confidence(self, state: list[int]) -> float:
         return self._confidence
 
-    def draft(self, state: list[int], plan: TreePlan) -> tuple[DraftTree, int]:
+    def draft(
+        self,
+        state: list[int],
+        plan: TreePlan,
+        sampler: Sampler | None = None,
+        keep_hidden: bool = False,
+    ) -> Draft:
         self.drafts += 1
         nodes = list(self.nodes(tuple(state)))
         depth = [0]
@@ -108,7 +116,7 @@ class ScriptedDrafter(Drafter[list[int]]):
         tokens = [state[-1], *(nodes[i][0] for i in keep)]
         new = {-1: 0} | {old: i + 1 for i, old in enumerate(keep)}
         parents = [-1, *(new[nodes[i][1]] for i in keep)]
-        return DraftTree.from_parents(tokens, parents), len(nodes)
+        return Draft(DraftTree.from_parents(tokens, parents), num_candidates=len(nodes))
 
     def truncate(self, state: list[int], length: int) -> None:
         del state[length:]

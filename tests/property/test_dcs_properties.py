@@ -5,7 +5,7 @@ from hypothesis import strategies as st
 from naive_reference import FAST
 
 from adaptivespec.policy import make_policy
-from adaptivespec.policy.base import Signals, available_nodes
+from adaptivespec.policy.base import Outcome, Signals, available_nodes
 from adaptivespec.policy.dcs import combine, interpolate, reachable
 
 scores = st.floats(0, 1)
@@ -57,7 +57,7 @@ def test_the_policy_against_its_formulas(history, kind, low, high):
         assert all(a <= b for a, b in zip(plan.triple, largest.triple, strict=True))
         nodes = plan.num_draft_tokens - 1
         if plan.draft_nothing:
-            policy.observe(plan, 0, 0, 0)
+            policy.observe(plan, Outcome(0, 0, 0))
             continue
         accepted = min(accepted, plan.num_steps)
         rate = {
@@ -65,7 +65,7 @@ def test_the_policy_against_its_formulas(history, kind, low, high):
             "per_node": accepted / nodes,
             "any": float(accepted > 0),
         }[kind]
-        policy.observe(plan, accepted, 0, nodes)
+        policy.observe(plan, Outcome(accepted, 0, nodes))
         rar = 0.7 * rar + 0.3 * rate
         failures = 0 if accepted else failures + 1
         if failures == 5:

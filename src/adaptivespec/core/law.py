@@ -32,12 +32,15 @@ class Law:
         target: i64[..., N], the target's own token y.
         scaled: f32[..., N, V], log p_T up to a constant for each row, in nats: (z - peak) / T, and
             -inf where top-k, top-p or min-p exclude a token; None at temperature 0.
+        hidden: [..., N, H], the target's last hidden state at each node, before the final norm;
+            None unless the rule asked for it.
     """
 
     logits: Tensor
     peak: Tensor
     target: Tensor
     scaled: Tensor | None = None
+    hidden: Tensor | None = None
 
     @cached_property
     def logp(self) -> Tensor | None:

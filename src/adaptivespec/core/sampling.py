@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from adaptivespec.core.errors import ConfigError, NumericalError
-from adaptivespec.core.law import Law, greedy_law, sampled_law
+from adaptivespec.core.law import Law, filtered, greedy_law, sampled_law
 from adaptivespec.core.tree import DraftTree
 
 _SEED_MASK = 2**64 - 1
@@ -132,6 +132,7 @@ class Sampler:
         self._uniform = torch.empty(0, dtype=torch.float64)
         self._generator: torch.Generator | None = None
         self._promotions: torch.Generator | None = None
+        self._drafts: torch.Generator | None = None
         self._banned = _ids("stop_token_ids", sorted(self.stop_ids), vocab_size)
         bias = params.logit_bias or {}
         self._bias_ids = _ids("logit_bias", list(bias), vocab_size)
@@ -172,6 +173,33 @@ class Sampler:
             # The seed with a fixed odd constant (golden ratio): the streams are unrelated.
             self._promotions = _generator((self._seed ^ 0x9E3779B97F4A7C15) & _SEED_MASK)
         return torch.rand(n, generator=self._promotions).to(device)
+
+    def draw_drafts(self, logits: Tensor, k: int) -> tuple[Tensor, Tensor, Tensor]:
+        """Draw k distinct drafts for each row from the drafter's law, without replacement.
+
+        The law is the softmax of logits / T after this request's top-k, top-p and min-p, one-hot at
+        the argmax when it is greedy. Tokens it excludes are drawn last and carry log q = -inf.
+
+        Args:
+            logits: f32[R, Vd] of the drafter.
+
+        Returns i64[R, k] indices in the order drawn (Gumbel top-k), f32[R, k] their log q, and
+        f32[R, Vd], the law q.
+        """
+        p = self.params
+        if p.greedy:
+            index = logits.topk(k, -1).indices
+            q = torch.zeros_like(logits).scatter_(-1, index[:, :1], 1.0)
+            return index, q.gather(-1, index).log(), q
+        scaled = (logits - logits.amax(-1, keepdim=True)) / max(p.temperature, 1e-30)
+        scaled, weight = filtered(scaled, p.top_k, p.top_p, p.min_p)
+        q = weight / weight.sum(-1, keepdim=True)
+        if self._drafts is None:
+            self._drafts = _generator((self._seed ^ 0xD1B54A32D192ED03) & _SEED_MASK)
+        noise = torch.rand(logits.shape, generator=self._drafts).to(logits.device)
+        gumbel = noise.clamp_min(2.0**-25).log().neg().log().neg()
+        index = (q.log() + gumbel).topk(k, -1).indices
+        return index, q.gather(-1, index).log(), q
 
     def _uniforms(self, tree: DraftTree, start: int) -> Tensor:
         """f64[N]: the request's random number of each node's output position."""

@@ -7,8 +7,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from adaptivespec.core.tree import DraftTree
-from adaptivespec.core.verdict import Kind, Verdict
+from adaptivespec.core.draft import Draft
+from adaptivespec.core.verdict import Choice, Kind, Verdict
 
 
 @dataclass(frozen=True)
@@ -29,7 +29,10 @@ class StepTrace:
         tokens, kinds, margins, strict: for each kept token its id, why it was emitted, its
             p / max p, and what strict verification would have emitted there.
         path: node ids followed, the root first.
-        nodes: token, parent, depth and logq of every node of the tree, when recorded.
+        nodes: of every node of the tree, when recorded: token, parent, depth, logq, its rank among
+            the children offered with it, the target's own token after it (``target``) and the
+            margin of its token under its parent (1 = the target's first choice; 0 at the root).
+        reason: why the tree is what it is, as the drafter reports it.
         seconds: wall time of the phases "draft", "verify" and "host".
     """
 
@@ -49,6 +52,7 @@ class StepTrace:
     strict: list[int]
     path: list[int]
     nodes: dict[str, list[Any]] | None = None
+    reason: dict[str, float | str] = field(default_factory=dict)
     seconds: dict[str, float] = field(default_factory=dict)
 
     @classmethod
@@ -63,10 +67,11 @@ class StepTrace:
         root_confidence: float | None = None,
         num_drafted: int = 0,
         num_verified: int = 0,
-        tree: DraftTree | None = None,
+        nodes: dict[str, list[Any]] | None = None,
+        reason: Mapping[str, float | str] | None = None,
         seconds: Mapping[str, float] | None = None,
     ) -> StepTrace:
-        """The record of a step whose commit kept ``kept`` tokens; ``tree`` fills ``nodes``."""
+        """The record of a step whose commit kept ``kept`` tokens."""
         done = verdict.committed(kept)
         return cls(
             step=step,
@@ -84,7 +89,8 @@ class StepTrace:
             margins=done.margins,
             strict=done.strict,
             path=done.path,
-            nodes=None if tree is None else nodes_of(tree),
+            nodes=nodes,
+            reason=dict(reason or {}),
             seconds=dict(seconds or {}),
         )
 
@@ -96,7 +102,13 @@ class StepTrace:
         return row
 
 
-def nodes_of(tree: DraftTree) -> dict[str, list[Any]]:
-    """An unbatched tree as lists."""
-    names = ("token", "parent", "depth", "logq")
-    return {name: getattr(tree, name).tolist() for name in names}
+def nodes_of(draft: Draft, choice: Choice) -> dict[str, list[Any]]:
+    """Every node of an unbatched tree and what the target said of it, as lists."""
+    tree = draft.tree
+    nodes: dict[str, list[Any]] = {
+        name: getattr(tree, name).tolist() for name in ("token", "parent", "depth", "logq")
+    }
+    nodes["rank"] = [0] * tree.num_nodes if draft.rank is None else draft.rank.tolist()
+    nodes["target"] = choice.target.tolist()
+    nodes["margin"] = choice.child_drop.neg().exp().tolist()
+    return nodes

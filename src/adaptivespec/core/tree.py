@@ -27,6 +27,9 @@ class DraftTree:
         logq: f32[..., N], log of the drafter's probability of the node given its parent, in nats;
             0 at the root and in padding.
         max_depth: the largest depth, a host integer; read from ``depth`` when not given.
+        q: f32[..., N, V], the law that the children of each node were drawn from; None when drafts
+            are the likeliest tokens, which is the usual case.
+        hidden: [..., N, H], the drafter's feature that proposed each node; None unless asked for.
     """
 
     token: Tensor
@@ -34,6 +37,8 @@ class DraftTree:
     depth: Tensor
     logq: Tensor
     max_depth: int = -1
+    q: Tensor | None = None
+    hidden: Tensor | None = None
 
     def __post_init__(self) -> None:
         if self.max_depth < 0:

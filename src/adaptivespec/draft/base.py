@@ -8,7 +8,8 @@ from typing import Generic, TypeVar
 
 from torch import Tensor
 
-from adaptivespec.core.tree import DraftTree
+from adaptivespec.core.draft import Draft
+from adaptivespec.core.sampling import Sampler
 from adaptivespec.policy.base import TreePlan
 
 State = TypeVar("State")
@@ -47,11 +48,17 @@ class Drafter(ABC, Generic[State]):
         """Largest probability in the drafter's distribution for the token after the root."""
 
     @abstractmethod
-    def draft(self, state: State, plan: TreePlan) -> tuple[DraftTree, int]:
+    def draft(
+        self,
+        state: State,
+        plan: TreePlan,
+        sampler: Sampler | None = None,
+        keep_hidden: bool = False,
+    ) -> Draft:
         """Grow the tree that `plan` asks for under the last observed token.
 
-        Returns the tree, of `min(plan.num_draft_tokens, available)` nodes with the root first, and
-        how many candidates were generated to choose from.
+        With `sampler` drafts are drawn from the drafter's law in place of its likeliest tokens, and
+        the tree carries that law.  With `keep_hidden` it carries the drafter's features.
         """
 
     @abstractmethod

@@ -13,8 +13,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from adaptivespec.core.draft import Draft
 from adaptivespec.core.errors import CheckpointError
-from adaptivespec.core.tree import DraftTree
+from adaptivespec.core.sampling import Sampler
 from adaptivespec.draft.base import Drafter
 from adaptivespec.draft.eagle3_checkpoint import LAYER, Eagle3Checkpoint
 from adaptivespec.draft.growth import Growth
@@ -136,38 +137,54 @@ class Eagle3Drafter(Drafter[Eagle3State]):
         return float((logits.amax(-1) - logits.logsumexp(-1)).exp())
 
     @torch.inference_mode()
-    def draft(self, state: Eagle3State, plan: TreePlan) -> tuple[DraftTree, int]:
-        growth = Growth(state.root, plan, self.device)
-        if plan.num_steps == 0:
-            return growth.tree(), 0
-        cache = state.cache
+    def draft(
+        self,
+        state: Eagle3State,
+        plan: TreePlan,
+        sampler: Sampler | None = None,
+        keep_hidden: bool = False,
+    ) -> Draft:
+        growth = Growth(state.root, plan, self.device, sampled=sampler is not None)
+        if growth.stopped:
+            return growth.draft()
+        cache, rows = state.cache, 0
         hidden, logits = self._read(state)
-        cache.reserve(cache.length + (plan.num_steps - 1) * plan.topk)
-        source = growth.expand(*self._best(logits, plan.topk))
         # A drafted row sees the committed rows, its drafted ancestors and itself: `visible` has a
         # column for every drafted row so far.
         visible = torch.zeros(1, 0, dtype=torch.bool, device=self.device)
-        for level in range(1, plan.num_steps):
-            if growth.stopped():
-                break
-            width = growth.width
+        while True:
+            tokens, logq, q = self._offers(logits, plan.topk, sampler)
+            source = growth.expand(tokens, logq, hidden if keep_hidden else None, q)
+            if growth.stopped:
+                return growth.draft()
+            width, start = growth.width, cache.length + rows
             own = torch.eye(width, dtype=torch.bool, device=self.device)
             visible = torch.cat((visible.index_select(0, source), own), 1)
+            rows += width
+            cache.reserve(cache.length + rows)
             mask = None  # the one row of a chain sees every row before it
-            if width > 1:
+            if rows > growth.level:
                 mask = additive_mask(visible, cache.length, self.groups, self.dtype)
-            positions = torch.full((width,), cache.length + level - 1, device=self.device)
-            start = cache.length + (level - 1) * width
+            positions = torch.full((width,), cache.length + growth.level - 1, device=self.device)
             feature = hidden.index_select(0, source)
             hidden = self._pass(feature, growth.frontier_tokens, positions, cache, start, mask)
             logits = self._logits(hidden)
-            source = growth.expand(*self._best(logits, plan.topk))
-        return growth.tree(), growth.num_candidates
 
-    def _best(self, logits: Tensor, topk: int) -> tuple[Tensor, Tensor]:
-        """Target ids and log probabilities `[R, topk]` of the likeliest draft tokens."""
-        values, index = logits.topk(min(topk, logits.shape[-1]), -1)
-        return self.target_ids[index], values - logits.logsumexp(-1, keepdim=True)
+    def _offers(
+        self, logits: Tensor, topk: int, sampler: Sampler | None
+    ) -> tuple[Tensor, Tensor, Tensor | None]:
+        """Target ids and log probabilities `[R, topk]`: the likeliest draft tokens, or drawn ones.
+
+        Drawn ones come with their law over the target's vocabulary, `f32[R, V]`.
+        """
+        topk = min(topk, logits.shape[-1])
+        if sampler is None:
+            values, index = logits.topk(topk, -1)
+            return self.target_ids[index], values - logits.logsumexp(-1, keepdim=True), None
+        index, logq, q = sampler.draw_drafts(logits, topk)
+        law = torch.zeros(logits.shape[0], self.config.vocab_size, device=self.device)
+        law[:, self.target_ids] = q
+        return self.target_ids[index], logq, law
 
     @torch.inference_mode()
     def _read(self, state: Eagle3State) -> tuple[Tensor, Tensor]:

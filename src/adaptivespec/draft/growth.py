@@ -1,93 +1,274 @@
-"""Growing a draft tree level by level and pruning it to a budget (EAGLE-2, 2406.16858).
+"""Growing a draft tree as a plan says: level by level with tensors, then pruned to a size.
 
-Expand: every frontier node offers its `topk` likeliest children; the best `topk` of the level by
-cumulative probability form the next frontier, and all offers stay candidates.  Rerank: the
-`num_draft_tokens - 1` candidates of largest cumulative probability are kept.  They are closed
-under parents because a child is never likelier than its parent and ties keep the earlier one.
+Expand: every frontier node offers its likeliest children; those that the plan keeps form the next
+frontier, and all offers stay candidates (EAGLE-2, 2406.16858).  Rerank: the candidates of largest
+score are verified, `num_draft_tokens - 1` of them or as many as pay for themselves.  They are
+closed under parents because a child never scores above its parent and ties keep the earlier one.
+A plan with positions takes exactly those (Medusa, 2401.10774).
 """
 
 from __future__ import annotations
 
+import math
+from functools import lru_cache
+
 import torch
 from torch import Tensor
 
+from adaptivespec.core.draft import Draft
 from adaptivespec.core.tree import DraftTree
-from adaptivespec.policy.base import TreePlan
+from adaptivespec.policy.plan import TreePlan
+
+#: For one level of a fixed tree: frontier row and rank of every node, and which are expanded next.
+_Level = tuple[Tensor, Tensor, Tensor]
 
 
 class Growth:
-    """The tree under construction.  Tensors are tiny (at most topk + (num_steps - 1) * topk^2)."""
+    """The tree under construction.  Call `expand` once per level while `stopped` is empty.
 
-    def __init__(self, root: int, plan: TreePlan, device: torch.device | None = None) -> None:
+    Args:
+        root: the last committed token.
+        plan: what to grow.
+        device: of the offers.
+        sparse: offers may hold log q = -inf for children that do not exist (trees on record).
+        sampled: offers were drawn from q: ranks are the order drawn, and values choose nothing.
+
+    Attributes:
+        stopped: why no further level is to be grown; "" while one is.
+        frontier_tokens: i64[width], tokens of the nodes to expand next.
+        frontier: i64[width], their numbers among the candidates; -1 is the root.
+    """
+
+    def __init__(
+        self,
+        root: int,
+        plan: TreePlan,
+        device: torch.device | None = None,
+        sparse: bool = False,
+        sampled: bool = False,
+    ) -> None:
         self.plan, self.device, self.root = plan, device, root
-        self.num_candidates = 0
+        self.sparse, self.sampled = sparse, sampled
+        self.num_candidates = self.level = 0
+        self.stopped = "" if plan.num_steps else "depth"
         self._token: list[Tensor] = []  # candidates, a tensor per level
         self._parent: list[Tensor] = []  # candidate index of the parent, -1 = root
-        self._depth: list[int] = []
+        self._rank: list[Tensor] = []
         self._logq: list[Tensor] = []
-        self._cumulative: list[Tensor] = []
-        self._frontier = torch.full((1,), -1, device=device)  # candidate indices
-        self._frontier_cumulative = torch.zeros(1, 1, device=device)
+        self._score: list[Tensor] = []
+        self._hidden: list[Tensor] = []
+        self._q: list[tuple[Tensor, Tensor]] = []  # frontier and the law of its children
+        self._sum = 0.0
+        self.frontier = torch.full((1,), -1, device=device)
+        self._frontier_score = torch.zeros(1, 1, device=device)
         self.frontier_tokens = torch.full((1,), root, device=device)
+        self._fixed = _levels(plan.positions) if plan.positions else []
 
     @property
     def width(self) -> int:
-        return self._frontier.shape[0]
+        """Nodes to expand next."""
+        return self.frontier.shape[0]
 
-    def expand(self, tokens: Tensor, logq: Tensor) -> Tensor:
-        """Offer children `tokens, logq [width, k]` of the frontier; choose the next frontier.
+    def expand(
+        self, tokens: Tensor, logq: Tensor, hidden: Tensor | None = None, q: Tensor | None = None
+    ) -> Tensor:
+        """Offer children `tokens, logq [width, k]` of the frontier, likeliest first; choose anew.
+
+        `hidden [width, H]` is the drafter's feature behind each row, kept for rules that read it;
+        `q f32[width, V]` the law its children were drawn from, for sampled drafts.
 
         Returns `[next width]`: for each new frontier node, the row of its parent in the old one.
         """
         width, k = tokens.shape
-        cumulative = (self._frontier_cumulative + logq).reshape(-1)
-        flat_tokens = tokens.reshape(-1)
-        first = self.num_candidates
-        self.num_candidates += width * k
-        self._token.append(flat_tokens)
-        self._parent.append(self._frontier.repeat_interleave(k) if k > 1 else self._frontier)
-        self._depth.append(width * k)
-        self._logq.append(logq.reshape(-1))
-        self._cumulative.append(cumulative)
-        if width == 1:  # the offers of one node come sorted
-            best = torch.arange(min(k, self.plan.topk), device=self.device)
-            self._frontier_cumulative = cumulative[: best.shape[0], None]
+        self.level += 1
+        step = logq
+        if self.plan.acceptance is not None:
+            step = self.plan.acceptance.log_of(logq, self.level)
+        score = (self._frontier_score + step).reshape(-1)
+        if q is not None:
+            self._q.append((self.frontier, q))
+        if self._fixed:
+            rows, ranks, inner = self._fixed[self.level - 1]
+            taken = rows * k + ranks
+        elif self.plan.keep.drop:
+            taken = inner = self._best(score, width, k)
         else:
-            values, best = cumulative.topk(min(self.plan.topk, width * k))
-            self._frontier_cumulative = values[:, None]
-        self._frontier = best + first
-        self.frontier_tokens = flat_tokens[best]
-        self._last_logq = logq.reshape(-1)[best]
-        return best // k
+            taken, inner = None, self._best(score, width, k)
+        flat_tokens, flat_logq = tokens.reshape(-1), logq.reshape(-1)
+        parent = self.frontier.repeat_interleave(k) if k > 1 else self.frontier
+        rank = torch.arange(k, device=self.device).repeat(width)
+        chosen = inner
+        if taken is not None:
+            flat_tokens, flat_logq, score = flat_tokens[taken], flat_logq[taken], score[taken]
+            parent, rank, chosen = parent[taken], rank[taken], taken
+            if self._fixed:
+                chosen = taken[inner]
+            else:
+                inner = torch.arange(taken.shape[0], device=self.device)
+        self._token.append(flat_tokens)
+        self._parent.append(parent)
+        self._rank.append(rank)
+        self._logq.append(flat_logq)
+        self._score.append(score)
+        source = chosen // k
+        if hidden is not None:
+            own = taken // k if taken is not None else torch.arange(width * k) // k
+            self._hidden.append(hidden.index_select(0, own.to(hidden.device)))
+        self.frontier = inner + self.num_candidates
+        self.num_candidates += score.shape[0]
+        self._frontier_score = score[inner, None]
+        self.frontier_tokens = flat_tokens[inner]
+        self.stopped = self._stop(flat_logq, score)
+        return source
 
-    def stopped(self) -> bool:
-        """Whether the plan's confidence floor ends the growth after the last level."""
-        floor = self.plan.min_confidence
-        return floor > 0 and float(self._last_logq.max().exp()) < floor
+    def _best(self, score: Tensor, width: int, k: int) -> Tensor:
+        """The offers to expand next, by number, best first."""
+        keep, most = self.plan.keep, self.plan.width
+        if self.sampled or (width == 1 and not self.sparse):
+            # The offers of one node come sorted; drawn ones stay in the order drawn.
+            best = torch.arange(min(width * k, most), device=self.device)
+            values = score[: best.shape[0]]
+        else:
+            values, best = score.topk(min(most, width * k))
+        floor = -math.inf
+        if keep.relative > 0:
+            floor = float(values[0]) + math.log(keep.relative) - 1e-6  # of rounding
+        if keep.absolute > 0:
+            floor = max(floor, math.log(keep.absolute) - 1e-6)
+        if floor > -math.inf:
+            best = best[values >= floor]
+        elif self.sparse:
+            best = best[values > -math.inf]
+        return best
 
-    def tree(self) -> DraftTree:
-        """The pruned tree of `min(num_draft_tokens, candidates + 1)` nodes, root first."""
-        keep = min(self.plan.num_draft_tokens - 1, self.num_candidates)
-        if keep <= 0:
-            return DraftTree.root_only(self.root, self.device)
+    def _stop(self, logq: Tensor, score: Tensor) -> str:
+        """What ends the growth after this level; "" when nothing does."""
+        plan, stop = self.plan, self.plan.stop
+        if self.level >= plan.num_steps:
+            return "depth"
+        if self.width == 0:
+            return "nothing kept"
+        if stop.full and self.num_candidates >= plan.num_draft_tokens - 1:
+            return "full"
+        first = self.num_candidates - score.shape[0]
+        if stop.min_confidence > 0:
+            best = float(logq[self.frontier - first].max().exp())
+            if best < stop.min_confidence:
+                return "confidence"
+        if stop.min_path > 0 and float(self._frontier_score.max().exp()) < stop.min_path:
+            return "path"
+        if stop.min_gain is not None:
+            scores = torch.cat(self._score).exp()
+            budget = min(plan.num_draft_tokens - 1, scores.shape[0])
+            total = float(scores.topk(budget).values.sum())
+            gain, self._sum = total - self._sum, total
+            if gain <= stop.min_gain:
+                return "gain"
+        if stop.lookahead is not None:
+            mass = float(self._frontier_score.exp().sum())
+            if not stop.lookahead.worth(mass, self.level + 1):
+                return "price"
+        return ""
+
+    def draft(self) -> Draft:
+        """The pruned tree, root first."""
+        reason: dict[str, float | str] = {"stopped": self.stopped}
+        if not self.num_candidates:
+            return self._nothing(reason)
+        score = torch.cat(self._score)
+        chosen = self._choose(score, reason)
+        if chosen is not None and chosen.shape[0] == 0:
+            return self._nothing(reason)
         token, parent = torch.cat(self._token), torch.cat(self._parent)
-        logq = torch.cat(self._logq)
+        logq, rank = torch.cat(self._logq), torch.cat(self._rank)
+        sizes = [row.shape[0] for row in self._token]
         depth = torch.repeat_interleave(
-            torch.arange(1, len(self._depth) + 1), torch.tensor(self._depth)
+            torch.arange(1, len(sizes) + 1), torch.tensor(sizes), output_size=sum(sizes)
         ).to(self.device)
-        if keep < self.num_candidates:
-            order = torch.cat(self._cumulative).sort(stable=True, descending=True).indices
-            chosen = order[:keep].sort().values
+        hidden = torch.cat(self._hidden) if self._hidden else None
+        node_of = None
+        if chosen is not None:
+            count = chosen.shape[0]
             node_of = torch.zeros(self.num_candidates + 1, dtype=torch.long, device=self.device)
-            node_of[chosen] = torch.arange(1, keep + 1, device=self.device)
+            node_of[chosen] = torch.arange(1, count + 1, device=self.device)
             token, logq, depth = token[chosen], logq[chosen], depth[chosen]
+            rank, score = rank[chosen], score[chosen]
             parent = node_of[parent[chosen]]  # -1 reads the spare last entry, 0 = the root
+            hidden = hidden[chosen] if hidden is not None else None
         else:
             parent = parent + 1
         zero = token.new_zeros(1)
-        return DraftTree(
+        tree = DraftTree(
             token=torch.cat((token.new_full((1,), self.root), token)),
             parent=torch.cat((zero - 1, parent)),
             depth=torch.cat((zero, depth)),
             logq=torch.cat((logq.new_zeros(1), logq)),
+            q=self._laws(token.shape[0] + 1, node_of),
+            hidden=None if hidden is None else torch.cat((torch.zeros_like(hidden[:1]), hidden)),
         )
+        return Draft(
+            tree,
+            rank=torch.cat((zero, rank)),
+            score=torch.cat((score.new_zeros(1), score)),
+            num_candidates=self.num_candidates,
+            num_levels=self.level,
+            reason=reason,
+        )
+
+    def _nothing(self, reason: dict[str, float | str]) -> Draft:
+        tree = DraftTree.root_only(self.root, self.device)
+        return Draft(tree, num_candidates=self.num_candidates, num_levels=self.level, reason=reason)
+
+    def _choose(self, score: Tensor, reason: dict[str, float | str]) -> Tensor | None:
+        """Candidates to verify, in the order they were offered; None = all of them."""
+        count = self.num_candidates
+        if self.sparse:
+            count = int((score > -math.inf).sum())
+        keep = min(self.plan.num_draft_tokens - 1, count)
+        if keep <= 0:
+            return torch.empty(0, dtype=torch.long, device=self.device)
+        prices = self.plan.prices
+        if keep == self.num_candidates and not prices:
+            return None
+        if self.sampled:
+            return torch.arange(keep, device=self.device)
+        ordered, order = score.sort(stable=True, descending=True)
+        if prices:
+            gains = [1.0, *(ordered[:keep].double().exp().cumsum(0) + 1).tolist()]
+            best = max(
+                ((gains[min(size, keep + 1) - 1] - price, -size) for size, price in prices),
+                default=(0.0, -1),
+            )
+            keep = min(-best[1] - 1, keep)
+            reason["gain"] = gains[keep]
+            reason["price"] = gains[keep] - best[0]
+            reason["nodes"] = keep + 1
+        return order[:keep].sort().values
+
+    def _laws(self, size: int, node_of: Tensor | None) -> Tensor | None:
+        """f32[N, V]: what the children of each expanded node were drawn from; zeros elsewhere."""
+        if not self._q:
+            return None
+        laws = torch.zeros(size, self._q[0][1].shape[-1], device=self.device)
+        for frontier, q in self._q:
+            node = frontier + 1 if node_of is None else node_of[frontier]
+            real = (node > 0) | (frontier < 0)
+            laws[node[real]] = q[real]
+        return laws
+
+
+@lru_cache(maxsize=64)
+def _levels(positions: tuple[tuple[int, ...], ...]) -> list[_Level]:
+    """A fixed tree by levels."""
+    levels: list[_Level] = []
+    expanded: list[tuple[int, ...]] = [()]
+    parents = {node[:-1] for node in positions}
+    for depth in range(1, max(len(node) for node in positions) + 1):
+        row_of = {node: row for row, node in enumerate(expanded)}
+        nodes = [node for node in positions if len(node) == depth]
+        inner = [i for i, node in enumerate(nodes) if node in parents]
+        rows = torch.tensor([row_of[node[:-1]] for node in nodes])
+        ranks = torch.tensor([node[-1] for node in nodes])
+        levels.append((rows, ranks, torch.tensor(inner, dtype=torch.long)))
+        expanded = [nodes[i] for i in inner]
+    return levels

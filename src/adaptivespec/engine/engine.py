@@ -61,6 +61,7 @@ class Engine:
         self.model_name = model_name
         vocab = target.limits.vocab_size
         self._special = _mask(vocab, tokenizer.special_ids)
+        self._memories: dict[tuple[str, str], Any] = {}
 
     @classmethod
     def from_pretrained(
@@ -186,6 +187,9 @@ class Engine:
         ids = self._prompt_ids(prompt, raw)
         chosen_rule = make_rule(rule, rule_options, kappa)
         chosen_policy = self._policy(policy, policy_options)
+        if isinstance(policy, str):  # a ready-made Policy brings its own memory
+            key = chosen_policy.label, chosen_rule.label
+            chosen_policy.memory = self._memories.setdefault(key, chosen_policy.memory)
         vocab = self.target.limits.vocab_size
         eos = frozenset(self.tokenizer.eos_token_ids)
         stop_ids = params.stop_ids(eos)

@@ -8,21 +8,24 @@ leave.  The prompt is step 0 of the same shape: a tree of one node whose logits 
 from __future__ import annotations
 
 from collections.abc import Generator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from time import perf_counter
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from adaptivespec.core.commit import Commit, StopState, commit
+from adaptivespec.core.draft import Draft
+from adaptivespec.core.errors import ConfigError
 from adaptivespec.core.law import Law
 from adaptivespec.core.sampling import Sampler, SamplingParams
-from adaptivespec.core.trace import StepTrace
+from adaptivespec.core.trace import StepTrace, nodes_of
 from adaptivespec.core.tree import DraftTree
 from adaptivespec.core.verdict import Verdict, verdict
 from adaptivespec.engine.session import Session
 from adaptivespec.engine.target import Pass
-from adaptivespec.policy.base import NOTHING, Policy, Signals, TreePlan
+from adaptivespec.policy.base import NOTHING, Outcome, Policy, Signals, TreePlan
 from adaptivespec.verify.base import Rule, VerifyState
 from adaptivespec.verify.limits import Ledger, apply_limits
 
@@ -31,7 +34,10 @@ from adaptivespec.verify.limits import Ledger, apply_limits
 class Request:
     """One generation, everything checked.
 
-    `protected bool[V]` marks tokens that are never promoted nor overridden.
+    `protected bool[V]` marks tokens that are never promoted nor overridden.  `record_nodes` puts
+    every node of every tree into the trace.  With `record_plan` that tree is drafted at every
+    position of the output, and each step commits the target's own token alone: a recording from
+    which any policy that draws smaller trees can be replayed.
     """
 
     prompt: list[int]
@@ -45,6 +51,7 @@ class Request:
     think_ids: tuple[int, int] | None = None
     logprobs: bool = False
     record_nodes: bool = False
+    record_plan: TreePlan | None = None
 
 
 @dataclass
@@ -60,6 +67,7 @@ class Step:
     finish: str | None
     trace: StepTrace | None = None
     logprobs: list[float] = field(default_factory=list)
+    nodes: dict[str, list[Any]] | None = None
     seconds: float = 0.0
 
 
@@ -109,7 +117,7 @@ class _Decoder:
         request.policy.begin()
         out = session.begin(request.prompt, request.policy.needs_draft)
         root = DraftTree.root_only(request.prompt[-1], session.target.device)
-        step = self._settle(out, root, index=0)
+        step = self._settle(out, Draft(root), index=0)
         session.begin_output(step.verdict.tokens)
         step.seconds = clock.lap()
         finish = step.finish
@@ -117,19 +125,31 @@ class _Decoder:
         index = 0
         while finish is None:
             clock.lap()
-            plan, confidence = self._plan()
-            tree, drafted = self._draft(plan)
+            context = session.target.length(session.cache)
+            plan, confidence = self._plan(context)
+            draft = self._draft(plan)
+            tree = draft.tree
             draft_s = clock.lap()
             out = session.verify(tree)
             verify_s = clock.lap()
-            step = self._settle(out, tree, index)
+            step = self._settle(out, draft, index)
             done = step.verdict
             rows = [self.output[-len(done.tokens) - 1], *done.tokens[: len(done.path) - 1]]
             session.commit(done.path, rows, done.tokens, out)
-            request.policy.observe(plan, done.num_accepted, done.num_promoted, tree.num_nodes - 1)
             step.finish = step.finish or self._context_full()
             seconds = {"draft": draft_s, "verify": verify_s, "host": clock.lap()}
             step.seconds = sum(seconds.values())
+            outcome = Outcome(
+                num_accepted=done.num_accepted,
+                num_promoted=done.num_promoted,
+                num_verified=tree.num_nodes - 1,
+                committed=len(done.tokens),
+                path=done.path,
+                draft=draft,
+                seconds=seconds,
+                context_len=context,
+            )
+            request.policy.observe(plan, outcome)
             step.trace = StepTrace.of(
                 done,
                 len(done.tokens),
@@ -137,52 +157,73 @@ class _Decoder:
                 position=len(self.output) - len(done.tokens),
                 plan=plan.triple,
                 root_confidence=confidence,
-                num_drafted=drafted,
+                num_drafted=draft.num_candidates,
                 num_verified=tree.num_nodes - 1,
-                tree=tree if request.record_nodes else None,
+                nodes=step.nodes,
+                reason=draft.reason,
                 seconds=seconds,
             )
             finish = step.finish
             index += 1
             yield step
 
-    def _plan(self) -> tuple[TreePlan, float | None]:
+    def _plan(self, context: int) -> tuple[TreePlan, float | None]:
         """The policy's plan, no deeper than the tokens and the context that are left."""
         session, params = self.session, self.request.params
         remaining = params.max_tokens - len(self.output)
-        length = session.target.length(session.cache)
         usable = min(remaining, self._room())  # a step emits one token more than it drafts levels
         confidence = session.confidence() if usable > 1 else None
         if confidence is None:
             return NOTHING, None
+        if self.request.record_plan is not None:
+            return self.request.record_plan.capped(self._room()), confidence
         signals = Signals(
             root_confidence=confidence,
             output_len=len(self.output),
             remaining=usable,
-            context_len=length,
+            context_len=context,
         )
         return self.request.policy.plan(signals), confidence
 
-    def _draft(self, plan: TreePlan) -> tuple[DraftTree, int]:
+    def _draft(self, plan: TreePlan) -> Draft:
         if plan.draft_nothing:
-            return DraftTree.root_only(self.output[-1], self.session.target.device), 0
-        return self.session.draft(plan)
+            return Draft(DraftTree.root_only(self.output[-1], self.session.target.device))
+        rule = self.request.rule
+        sampler = None
+        if rule.sampled_drafts:
+            if not plan.fixed_shape:
+                raise ConfigError(
+                    f"rule '{rule.name}' draws its drafts, so the tree's shape must not depend on "
+                    f"them, and that of '{self.request.policy.label}' does",
+                    field="policy",
+                    remedy="Use chain (without an early stop) or medusa",
+                )
+            sampler = self.sampler
+        return self.session.draft(plan, sampler, rule.draft_hidden)
 
     @torch.inference_mode()
-    def _settle(self, out: Pass, tree: DraftTree, index: int) -> Step:
+    def _settle(self, out: Pass, draft: Draft, index: int) -> Step:
         """Rule, walk, limits, commit: pure decisions first, then this request's own memory."""
-        rule = self.request.rule
+        rule, tree = self.request.rule, draft.tree
         law = self.sampler.law(out.logits, tree, self.output, index)
-        walked = verdict(tree, rule.choose(law, tree, self.state))
-        walked = apply_limits(walked, rule.limits, self.ledger)
+        if rule.signals == "hidden":
+            law = replace(law, hidden=out.hidden)
+        choice = rule.choose(law, tree, self.state)
+        walked = apply_limits(verdict(tree, choice), rule.limits, self.ledger)
+        if self.request.record_plan is not None:
+            walked = walked.cut(0)
         committed = commit(walked.tokens, self.stop)
         done = walked.committed(committed.kept)
         self.stop = committed.state
         self.ledger.record(done, committed.kept)
-        rule.observe(done, self.state)
+        rule.observe(tree, choice, done, self.state)
         self.output.extend(done.tokens)
-        logprobs = _logprobs(law, done) if self.request.logprobs else []
-        return Step(done, committed, committed.finish_reason, logprobs=logprobs)
+        step = Step(done, committed, committed.finish_reason)
+        if self.request.logprobs:
+            step.logprobs = _logprobs(law, done)
+        if self.request.record_nodes:
+            step.nodes = nodes_of(draft, choice)
+        return step
 
     def _context_full(self) -> str | None:
         return "length" if self._room() < 1 else None

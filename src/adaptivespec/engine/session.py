@@ -7,6 +7,8 @@ from typing import Any
 
 from torch import Tensor
 
+from adaptivespec.core.draft import Draft
+from adaptivespec.core.sampling import Sampler
 from adaptivespec.core.tree import DraftTree
 from adaptivespec.draft.base import Drafter
 from adaptivespec.engine.target import Pass, Target
@@ -74,11 +76,13 @@ class Session:
         """The drafter's top-1 probability after the root; None when the request drafts nothing."""
         return None if self._active is None else self._active.confidence(self.draft_state)
 
-    def draft(self, plan: TreePlan) -> tuple[DraftTree, int]:
-        """A tree under the last emitted token, and the number of candidates it was chosen from."""
+    def draft(
+        self, plan: TreePlan, sampler: Sampler | None = None, keep_hidden: bool = False
+    ) -> Draft:
+        """A tree under the last emitted token; arguments as in `Drafter.draft`."""
         if self._active is None:
             raise ValueError("the request was begun without drafting")
-        return self._active.draft(self.draft_state, plan)
+        return self._active.draft(self.draft_state, plan, sampler, keep_hidden)
 
     def verify(self, tree: DraftTree) -> Pass:
         """Run the tree; nothing is committed."""

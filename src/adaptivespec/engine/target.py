@@ -30,12 +30,14 @@ class Pass:
     """What one pass of the target gives back.
 
     `logits [rows asked, vocab]` in the model's dtype; `taps [rows, len(tap_layers) * hidden]`, the
-    residual stream entering the tapped layers (no columns when none is tapped).  Valid until the
-    next pass over the same cache.
+    residual stream entering the tapped layers (no columns when none is tapped); `hidden [rows
+    asked, hidden]`, the stream leaving the last layer, before the final norm, where the target
+    gives it.  Valid until the next pass over the same cache.
     """
 
     logits: Tensor
     taps: Tensor
+    hidden: Tensor | None = None
 
 
 class Target(ABC, Generic[Cache]):

@@ -39,14 +39,14 @@ class KVCache:
     # Buffers grown inside an inference pass may only be written inside one.
     @torch.inference_mode()
     def reserve(self, rows: int) -> None:
-        """Make room for `rows` in all, keeping the committed ones; grows by half at least."""
+        """Make room for `rows` in all, keeping what is written; grows by half at least."""
         if rows <= self.capacity:
             return
         rows = max(rows, self.capacity * 3 // 2)
         for name in ("k", "v"):
             old = getattr(self, name)
             new = old.new_zeros((*old.shape[:2], rows, old.shape[3]))
-            new[:, :, : self.length] = old[:, :, : self.length]
+            new[:, :, : old.shape[2]] = old
             setattr(self, name, new)
 
     @torch.inference_mode()

@@ -7,75 +7,38 @@ nothing; ``observe`` is where it learns.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from dataclasses import dataclass, replace
-from typing import ClassVar
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, ClassVar
 
 from pydantic import BaseModel, ConfigDict
 
-from adaptivespec.core.errors import ConfigError
 from adaptivespec.core.registry import spec_of
+from adaptivespec.policy.plan import (
+    MOST_NODES,
+    MOST_STEPS,
+    MOST_TOPK,
+    NOTHING,
+    TreePlan,
+    available_nodes,
+)
 
-MOST_STEPS = 64
-MOST_TOPK = 64
-MOST_NODES = 65536
+if TYPE_CHECKING:
+    from adaptivespec.core.draft import Draft
+    from adaptivespec.policy.costs import CostProfile
 
-
-@dataclass(frozen=True)
-class TreePlan:
-    """A shape to draft. It asks at most: min(num_draft_tokens, available) nodes are delivered.
-
-    Attributes:
-        num_steps: levels below the root, in [0, 64]; 0 = draft nothing.
-        topk: children tried for each frontier node, in [1, 64].
-        num_draft_tokens: nodes verified, the root included, in [0, 65536]; 0 and 1 = draft nothing.
-        min_confidence: stop drafting after a level whose best new token has a probability below
-            this, in [0, 1].
-    """
-
-    num_steps: int
-    topk: int
-    num_draft_tokens: int
-    min_confidence: float = 0.0
-
-    def __post_init__(self) -> None:
-        for field, low, high in (
-            ("num_steps", 0, MOST_STEPS),
-            ("topk", 1, MOST_TOPK),
-            ("num_draft_tokens", 0, MOST_NODES),
-            ("min_confidence", 0, 1),
-        ):
-            value = getattr(self, field)
-            if not low <= value <= high:
-                raise ConfigError(f"must be in [{low}, {high}], got {value!r}", field=field)
-
-    @property
-    def triple(self) -> tuple[int, int, int]:
-        """(num_steps, topk, num_draft_tokens)."""
-        return self.num_steps, self.topk, self.num_draft_tokens
-
-    @property
-    def draft_nothing(self) -> bool:
-        """True when the tree is the root alone: plain decoding."""
-        return self.num_steps == 0 or self.num_draft_tokens <= 1
-
-    @property
-    def available(self) -> int:
-        """Nodes a tree of this depth and width can have, the root included."""
-        return available_nodes(self.num_steps, self.topk)
-
-    def capped(self, remaining: int) -> TreePlan:
-        """No deeper than ``remaining`` tokens can use: every step ends with one of its own."""
-        levels = max(0, remaining - 1)
-        return self if self.num_steps <= levels else replace(self, num_steps=levels)
-
-
-NOTHING = TreePlan(0, 1, 1)
-"""The plan of plain decoding."""
-
-
-def available_nodes(num_steps: int, topk: int) -> int:
-    """Root, ``topk`` nodes on level 1, topk * topk candidates on each deeper one (EAGLE-2)."""
-    return 1 if num_steps == 0 else 1 + topk + (num_steps - 1) * topk * topk
+__all__ = [
+    "MOST_NODES",
+    "MOST_STEPS",
+    "MOST_TOPK",
+    "NOTHING",
+    "Outcome",
+    "Policy",
+    "PolicyOptions",
+    "Signals",
+    "TreePlan",
+    "available_nodes",
+]
 
 
 @dataclass(frozen=True)
@@ -95,6 +58,31 @@ class Signals:
     context_len: int = 0
 
 
+@dataclass(frozen=True)
+class Outcome:
+    """What came of a step: only what was committed counts.
+
+    Attributes:
+        num_accepted: followed drafts, promoted ones included.
+        num_promoted: promoted ones among them.
+        num_verified: drafted nodes in the tree, the root not counted.
+        committed: tokens the step produced, its bonus included.
+        path: followed nodes of ``draft.tree``, the root first.
+        draft: what was drafted; None when nothing is known of it.
+        seconds: wall time of "draft", "verify" and "host"; empty when it was not measured.
+        context_len: tokens in the context before the step.
+    """
+
+    num_accepted: int
+    num_promoted: int
+    num_verified: int
+    committed: int = 1
+    path: Sequence[int] = (0,)
+    draft: Draft | None = None
+    seconds: Mapping[str, float] = field(default_factory=dict)
+    context_len: int = 0
+
+
 class PolicyOptions(BaseModel):
     """Base of every policy's options: unknown names, NaN and infinities are refused."""
 
@@ -106,13 +94,25 @@ class Policy(ABC):
 
     Attributes:
         name: as registered.
+        formula, source: for the table of policies: the decision in one line, and its paper.
         Options: the policy's options, a pydantic model.
         needs_draft: False when the policy never drafts, so that no drafter need be loaded.
+        needs_costs: True when ``costs`` must be filled before the first plan.
+        tree: False when it only ever drafts chains.
+        costs: what passes cost on this machine; set by the engine where ``needs_costs``.
+        memory: what outlives a request, None when nothing does. The engine hands the memory of one
+            request to the next that uses the same policy, options and rule.
     """
 
     name: ClassVar[str]
+    formula: ClassVar[str] = ""
+    source: ClassVar[str] = ""
     Options: ClassVar[type[PolicyOptions]] = PolicyOptions
     needs_draft: ClassVar[bool] = True
+    needs_costs: ClassVar[bool] = False
+    tree: ClassVar[bool] = True
+    costs: CostProfile | None = None
+    memory: object | None = None
 
     def __init__(self, options: PolicyOptions | None = None) -> None:
         self.options = self.Options() if options is None else options
@@ -133,17 +133,8 @@ class Policy(ABC):
     def propose(self, signals: Signals) -> TreePlan:
         """The tree this policy wants, whatever remains."""
 
-    def observe(  # noqa: B027
-        self, plan: TreePlan, num_accepted: int, num_promoted: int, num_verified: int
-    ) -> None:
-        """A step is done.
-
-        Args:
-            plan: what ``plan`` returned for it.
-            num_accepted: followed drafts, promoted ones included.
-            num_promoted: promoted ones among them.
-            num_verified: drafted nodes in the tree, the root not counted.
-        """
+    def observe(self, plan: TreePlan, outcome: Outcome) -> None:  # noqa: B027
+        """A step is done; ``plan`` is what ``plan`` returned for it."""
 
     @abstractmethod
     def largest(self) -> TreePlan:

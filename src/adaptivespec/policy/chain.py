@@ -7,6 +7,7 @@ from typing import ClassVar, cast
 from pydantic import Field
 
 from adaptivespec.policy.base import MOST_STEPS, Policy, PolicyOptions, Signals, TreePlan
+from adaptivespec.policy.plan import Stop
 
 
 class ChainOptions(PolicyOptions):
@@ -25,6 +26,9 @@ class ChainPolicy(Policy):
     """
 
     name: ClassVar[str] = "chain"
+    formula: ClassVar[str] = "num_steps levels of one child; stop at q < min_confidence"
+    source: ClassVar[str] = "Leviathan et al. 2211.17192"
+    tree: ClassVar[bool] = False
     Options: ClassVar[type[PolicyOptions]] = ChainOptions
 
     def propose(self, signals: Signals) -> TreePlan:
@@ -34,4 +38,6 @@ class ChainPolicy(Policy):
     def largest(self) -> TreePlan:
         """The chain itself."""
         options = cast(ChainOptions, self.options)
-        return TreePlan(options.num_steps, 1, options.num_steps + 1, options.min_confidence)
+        return TreePlan(
+            options.num_steps, 1, options.num_steps + 1, stop=Stop(options.min_confidence)
+        )

@@ -13,6 +13,7 @@ from typing import ClassVar, Literal, cast
 from pydantic import Field, field_validator
 
 from adaptivespec.policy.base import (
+    Outcome,
     Policy,
     PolicyOptions,
     Signals,
@@ -61,6 +62,8 @@ class DcsPolicy(Policy):
     """
 
     name: ClassVar[str] = "dcs"
+    formula: ClassVar[str] = "s = clip(p_draft * RAR / d, 0, 1); triple = low + s (high - low)"
+    source: ClassVar[str] = "AdaptiveSpec 2609.02897"
     Options: ClassVar[type[PolicyOptions]] = DcsOptions
 
     def __init__(self, options: PolicyOptions | None = None) -> None:
@@ -82,27 +85,27 @@ class DcsPolicy(Policy):
         s = self.score(signals.root_confidence)
         return TreePlan(*interpolate(s, self._opts.low, self._opts.high))
 
-    def observe(
-        self, plan: TreePlan, num_accepted: int, num_promoted: int, num_verified: int
-    ) -> None:
+    def observe(self, plan: TreePlan, outcome: Outcome) -> None:
         """Move RAR towards this step's acceptance rate; a step without drafts says nothing."""
-        if plan.draft_nothing or num_verified == 0:
+        accepted, verified = outcome.num_accepted, outcome.num_verified
+        if plan.draft_nothing or verified == 0:
             return
         if self._opts.acceptance == "per_step":
-            rate = num_accepted / plan.num_steps
+            rate = accepted / plan.num_steps
         elif self._opts.acceptance == "per_node":
-            rate = num_accepted / num_verified
+            rate = accepted / verified
         else:
-            rate = float(num_accepted > 0)
+            rate = float(accepted > 0)
         self.rar += self._opts.alpha * (rate - self.rar)
-        self._failures = 0 if num_accepted else self._failures + 1
+        self._failures = 0 if accepted else self._failures + 1
         if self._failures >= self._opts.patience:
             self.begin()
 
     def largest(self) -> TreePlan:
         """The larger of both ends, field by field."""
         pairs = zip(self._opts.low, self._opts.high, strict=True)
-        return TreePlan(*(max(pair) for pair in pairs))
+        steps, topk, tokens = (max(pair) for pair in pairs)
+        return TreePlan(steps, topk, tokens)
 
 
 def interpolate(s: float, low: Triple, high: Triple) -> Triple:

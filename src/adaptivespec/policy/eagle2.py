@@ -28,4 +28,6 @@ class Eagle2Policy(StaticPolicy):
     """
 
     name: ClassVar[str] = "eagle2"
+    formula: ClassVar[str] = "expand the topk best per level; verify the best n by product of q"
+    source: ClassVar[str] = "EAGLE-2 2406.16858"
     Options: ClassVar[type[PolicyOptions]] = Eagle2Options

@@ -11,6 +11,9 @@ class NonePolicy(Policy):
     """Draft nothing: plain decoding, one token a step."""
 
     name: ClassVar[str] = "none"
+    formula: ClassVar[str] = "the root alone"
+    source: ClassVar[str] = "plain decoding"
+    tree: ClassVar[bool] = False
     needs_draft: ClassVar[bool] = False
 
     def propose(self, signals: Signals) -> TreePlan:

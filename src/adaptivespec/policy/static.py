@@ -34,6 +34,8 @@ class StaticPolicy(Policy):
     """
 
     name: ClassVar[str] = "static"
+    formula: ClassVar[str] = "(num_steps, topk, num_draft_tokens) at every step"
+    source: ClassVar[str] = "EAGLE-3 2503.01840, SGLang"
     Options: ClassVar[type[PolicyOptions]] = StaticOptions
 
     def propose(self, signals: Signals) -> TreePlan:

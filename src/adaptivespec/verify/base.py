@@ -11,7 +11,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from pydantic import BaseModel, ConfigDict
 
@@ -38,12 +38,14 @@ class VerifyState:
         sampler: the request's sampler, for the promotion stream.
         ledger: promotions charged so far.
         digit_ids: bool[V], tokens that hold a digit; None when the tokenizer was not asked.
+        memory: what the rule wants to remember within the request, its own to fill in ``observe``.
     """
 
     protected: Tensor
     sampler: Sampler
     ledger: Ledger = field(default_factory=Ledger)
     digit_ids: Tensor | None = None
+    memory: dict[str, Any] = field(default_factory=dict)
 
     @cached_property
     def protected_with_digits(self) -> Tensor:
@@ -68,13 +70,29 @@ class Rule(ABC):
 
     Attributes:
         name: as registered.
+        formula, source: for the table of rules: the acceptance in one line, and its paper.
         Options: the rule's options, a pydantic model.
         presets: named option sets.
+        trained: True when it needs a checkpoint that was trained for the target.
+        tree: False when it is defined on chains only.
+        sampling: False when it is defined at temperature 0 only; the engine then refuses others.
+        signals: what of the target's row it reads: "margins" (drops of the children and the
+            target's own token), "logits" (more of the row) or "hidden" (the last hidden state).
+        sampled_drafts: drafts must be drawn from the drafter's law (``DraftTree.q``).
+        draft_hidden: the tree must carry the drafter's features (``DraftTree.hidden``).
     """
 
     name: ClassVar[str]
+    formula: ClassVar[str] = ""
+    source: ClassVar[str] = ""
     Options: ClassVar[type[RuleOptions]] = RuleOptions
     presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {}
+    trained: ClassVar[bool] = False
+    tree: ClassVar[bool] = True
+    sampling: ClassVar[bool] = True
+    signals: ClassVar[Literal["margins", "logits", "hidden"]] = "logits"
+    sampled_drafts: ClassVar[bool] = False
+    draft_hidden: ClassVar[bool] = False
 
     def __init__(self, options: RuleOptions | None = None) -> None:
         self.options = self.Options() if options is None else options
@@ -82,7 +100,7 @@ class Rule(ABC):
     @property
     @abstractmethod
     def lossless(self) -> bool:
-        """True when outputs are those of strict verification, token for token."""
+        """True when emitted tokens have the target's own law: at temperature 0 its argmax."""
 
     @property
     def limits(self) -> Limits | None:
@@ -96,7 +114,9 @@ class Rule(ABC):
 
     @abstractmethod
     def choose(self, law: Law, tree: DraftTree, state: VerifyState) -> Choice:
-        """The token to follow at every node of one tree; valid until logits are overwritten."""
+        """The token to follow at every node; valid until logits are overwritten."""
 
-    def observe(self, verdict: Verdict, state: VerifyState) -> None:  # noqa: B027
-        """Learn from a committed step. Most rules have no memory."""
+    def observe(  # noqa: B027
+        self, tree: DraftTree, choice: Choice, verdict: Verdict, state: VerifyState
+    ) -> None:
+        """Learn from a committed step, into ``state.memory``. Most rules have no memory."""

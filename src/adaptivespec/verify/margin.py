@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from typing import Any, ClassVar, cast
+from typing import Any, ClassVar, Literal, cast
 
 import torch
 from pydantic import Field, model_validator
@@ -48,6 +48,9 @@ class MarginRule(Rule):
     """
 
     name: ClassVar[str] = "margin"
+    formula: ClassVar[str] = "x = y, else p(x) / max p > kappa"
+    source: ClassVar[str] = "AdaptiveSpec 2609.02897"
+    signals: ClassVar[Literal["margins", "logits", "hidden"]] = "margins"
     Options: ClassVar[type[RuleOptions]] = MarginOptions
     presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {
         "strict": {"kappa": 1.0},

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, ClassVar, Literal
 
 from adaptivespec.core.verdict import Choice
 from adaptivespec.verify.base import Rule, VerifyState
@@ -21,6 +21,9 @@ class StrictRule(Rule):
     """
 
     name: ClassVar[str] = "strict"
+    formula: ClassVar[str] = "x = y"
+    source: ClassVar[str] = "Leviathan 2211.17192, SpecInfer 2305.09781, EAGLE"
+    signals: ClassVar[Literal["margins", "logits", "hidden"]] = "margins"
 
     @property
     def lossless(self) -> bool:

@@ -2,13 +2,15 @@ import json
 import math
 
 import pytest
+import torch
 
 from adaptivespec.core.commit import StopState, commit
+from adaptivespec.core.draft import Draft
 from adaptivespec.core.sampling import SamplingParams
 from adaptivespec.core.stats import Statistics
 from adaptivespec.core.trace import StepTrace, nodes_of
 from adaptivespec.core.tree import DraftTree
-from adaptivespec.core.verdict import Kind, Verdict
+from adaptivespec.core.verdict import Choice, Kind, Verdict
 
 E, P, B = Kind.EXACT, Kind.PROMOTED, Kind.BONUS
 EOS = 99
@@ -112,18 +114,26 @@ def test_details_and_merge():
 
 def test_a_trace_is_json():
     tree = DraftTree.from_parents([9, 1, 2], [-1, 0, 1], [0.0, -0.5, -1.0])
+    target, drop = torch.tensor([1, 7, 3]), torch.tensor([math.inf, 0.0, 0.5])
+    choice = Choice(target, target, drop, torch.zeros(3))
+    nodes = nodes_of(Draft(tree), choice)
     row = trace(
         chain_verdict([1, 2, 3], [E, P, B]),
         root_confidence=0.75,
         num_drafted=6,
-        tree=tree,
+        nodes=nodes,
+        reason={"stopped": "depth"},
         seconds={"draft": 0.1, "verify": 0.2, "host": 0.3},
     ).to_json()
     again = json.loads(json.dumps(row))
     assert again["plan"] == [4, 1, 5]
     assert again["kinds"] == ["exact", "promoted", "bonus"]
     assert again["margins"] == pytest.approx([1.0, math.exp(-0.5), 1.0])
-    assert again["nodes"] == nodes_of(tree)
+    assert again["nodes"] == nodes
+    assert again["nodes"]["target"] == [1, 7, 3]
+    assert again["nodes"]["margin"] == pytest.approx([0.0, 1.0, math.exp(-0.5)])
+    assert again["nodes"]["rank"] == [0, 0, 0]
+    assert again["reason"] == {"stopped": "depth"}
     assert again["nodes"]["parent"] == [-1, 0, 1]
     assert (again["committed"], again["num_accepted"], again["num_promoted"]) == (3, 2, 1)
     assert again["seconds"] == {"draft": 0.1, "verify": 0.2, "host": 0.3}

@@ -4,7 +4,7 @@ import pytest
 
 from adaptivespec.core.errors import ConfigError
 from adaptivespec.policy import make_policy
-from adaptivespec.policy.base import Signals, TreePlan
+from adaptivespec.policy.base import Outcome, Signals, TreePlan
 from adaptivespec.policy.dcs import combine, interpolate, reachable
 
 LOW, HIGH = (3, 4, 4), (7, 1, 8)
@@ -73,7 +73,7 @@ def test_the_first_step_uses_the_seed():
 
 
 def observe(policy, accepted, plan=None, verified=7):
-    policy.observe(plan or TreePlan(4, 2, 8), accepted, 0, verified)
+    policy.observe(plan or TreePlan(4, 2, 8), Outcome(accepted, 0, verified))
 
 
 def test_the_rolling_rate_is_an_ema():
@@ -104,8 +104,8 @@ def test_definitions_of_acceptance(kind, accepted, rate):
 
 def test_a_step_without_drafts_says_nothing():
     policy = make_policy("dcs")
-    policy.observe(TreePlan(0, 1, 1), 0, 0, 0)
-    policy.observe(TreePlan(4, 2, 8), 0, 0, 0)
+    policy.observe(TreePlan(0, 1, 1), Outcome(0, 0, 0))
+    policy.observe(TreePlan(4, 2, 8), Outcome(0, 0, 0))
     assert policy.rar == 0.5
 
 

@@ -48,14 +48,14 @@ class TorchTarget(Target[KVCache]):
             hidden, tap = self._run(cache, chunk, positions, visible, tap_layers)
             cache.commit(range(rows))
             taps.append(tap)
-        return Pass(self.model.logits(hidden[-1:]), torch.cat(taps))
+        return Pass(self.model.logits(hidden[-1:]), torch.cat(taps), hidden[-1:])
 
     @torch.inference_mode()
     def verify(self, cache: KVCache, tree: DraftTree, tap_layers: Sequence[int] = ()) -> Pass:
         positions = tree.positions(cache.length)
         visible = tree.ancestor_mask()
         hidden, taps = self._run(cache, tree.token, positions, visible, tap_layers)
-        return Pass(self.model.logits(hidden), taps)
+        return Pass(self.model.logits(hidden), taps, hidden)
 
     def commit(self, cache: KVCache, path: Sequence[int]) -> None:
         cache.commit(path)

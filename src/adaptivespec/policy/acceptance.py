@@ -1,0 +1,117 @@
+"""Calibrated acceptance: c(u) = P(u is followed | its parent is followed), under the rule in force.
+
+Counted online in bins of depth, rank among siblings and logit q, with the drafter's own q as the
+prior: c = (s + m q) / (n + m). Labels come only from nodes whose parent was followed; a promoted
+follow counts as one, so that the estimate knows the rule's threshold by itself. Siblings are
+scaled down where their sum would exceed 1.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import torch
+from torch import Tensor
+
+from adaptivespec.core.draft import Draft
+
+_DEPTHS, _RANKS, _LOGITS = 4, 3, 10
+_EDGES = torch.arange(-4.0, 5.0)  # of the ten bins of logit q
+_LEAST, _MOST = 1e-6, 1 - 1e-6
+
+
+@dataclass(frozen=True, eq=False)
+class Acceptance:
+    """The calibration as a plan carries it.
+
+    Attributes:
+        follows, labels: f32[120], decayed counts by bin; see ``bins``.
+        prior: m, the weight of the drafter's own q.
+        shift: nats added to the logit of every c, for this request.
+    """
+
+    follows: Tensor
+    labels: Tensor
+    prior: float = 20.0
+    shift: float = 0.0
+
+    def log_of(self, logq: Tensor, depth: int) -> Tensor:
+        """f32[W, k]: log c of offers at ``depth`` >= 1 with log q [W, k], likeliest first."""
+        rank = torch.arange(logq.shape[-1], device=logq.device)
+        return self.of(logq, torch.full_like(rank, depth), rank).log()
+
+    def of(self, logq: Tensor, depth: Tensor, rank: Tensor) -> Tensor:
+        """f32[W, k]: c of offers; depth and rank broadcast against log q."""
+        q = logq.exp().clamp(_LEAST, _MOST)
+        index = bins(q, depth, rank)
+        c = (self.follows[index] + self.prior * q) / (self.labels[index] + self.prior)
+        if self.shift:
+            c = torch.sigmoid(torch.logit(c.clamp(_LEAST, _MOST)) + self.shift)
+        c = c.clamp(_LEAST, _MOST)
+        return torch.where(logq > -torch.inf, c / c.sum(-1, keepdim=True).clamp_min(1.0), 0.0)
+
+
+def bins(q: Tensor, depth: Tensor, rank: Tensor) -> Tensor:
+    """i64[...]: depth {1, 2, 3-4, 5+} x rank {1, 2, 3+} x ten bins of logit q."""
+    deep = (depth >= 2).long() + (depth >= 3) + (depth >= 5)
+    place = rank.clamp_max(_RANKS - 1)
+    steep = torch.bucketize(torch.logit(q), _EDGES.to(q.device))
+    return (deep * _RANKS + place) * _LOGITS + steep
+
+
+@dataclass
+class Calibration:
+    """The counts behind ``Acceptance``, and how well its predictions came true.
+
+    Attributes:
+        prior: m.
+        decay: of all counts, per round.
+        predicted, followed, weight: sums by tenth of predicted c, for the calibration error.
+    """
+
+    prior: float = 20.0
+    decay: float = 0.999
+    follows: Tensor = field(default_factory=lambda: torch.zeros(_DEPTHS * _RANKS * _LOGITS))
+    labels: Tensor = field(default_factory=lambda: torch.zeros(_DEPTHS * _RANKS * _LOGITS))
+    predicted: Tensor = field(default_factory=lambda: torch.zeros(10, dtype=torch.float64))
+    followed: Tensor = field(default_factory=lambda: torch.zeros(10, dtype=torch.float64))
+    weight: Tensor = field(default_factory=lambda: torch.zeros(10, dtype=torch.float64))
+
+    def acceptance(self, shift: float = 0.0) -> Acceptance:
+        """The calibration as it stands; later labels do not change it."""
+        return Acceptance(self.follows.clone(), self.labels.clone(), self.prior, shift)
+
+    def observe(self, draft: Draft, path: list[int]) -> float:
+        """Take in the nodes under ``path``, whose followed nodes all have known successors.
+
+        Returns the sum of (followed - predicted) over them, the slope of the log likelihood in a
+        common shift of all logits.
+        """
+        tree = draft.tree
+        if draft.rank is None or draft.score is None or not path:
+            return 0.0
+        on_path = torch.zeros(tree.num_nodes, dtype=torch.bool, device=tree.device)
+        on_path[path] = True
+        judged = (tree.is_child & on_path[tree.parent_index]).nonzero().squeeze(-1)
+        self.follows *= self.decay
+        self.labels *= self.decay
+        if not judged.numel():
+            return 0.0
+        label = on_path[judged].float().cpu()
+        step = draft.score[judged] - draft.score[tree.parent[judged]]
+        guess = step.exp().clamp(0.0, 1.0).cpu()
+        q = tree.logq[judged].exp().clamp(_LEAST, _MOST).cpu()
+        index = bins(q, tree.depth[judged].cpu(), draft.rank[judged].cpu())
+        self.follows.index_add_(0, index, label)
+        self.labels.index_add_(0, index, torch.ones_like(label))
+        tenth = (guess * 10).long().clamp_max(9)
+        self.predicted.index_add_(0, tenth, guess.double())
+        self.followed.index_add_(0, tenth, label.double())
+        self.weight.index_add_(0, tenth, torch.ones_like(label, dtype=torch.float64))
+        return float((label - guess).sum())
+
+    @property
+    def error(self) -> float | None:
+        """Expected calibration error of the predictions made so far, by tenths; None before any."""
+        total = float(self.weight.sum())
+        return float((self.followed - self.predicted).abs().sum()) / total if total else None
