@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import inspect
 import json
 import re
 from collections.abc import Iterable, Mapping, Sequence
@@ -19,20 +20,32 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class OptionInfo:
-    """One option, described for a help table."""
+    """One option, described for a help table: its default value and what is legal."""
 
     name: str
-    default: str
+    value: object
     bounds: str
     help: str
+
+    @property
+    def default(self) -> str:
+        """The value as a user would type it."""
+        return _show(self.value)
 
 
 @dataclass(frozen=True)
 class EntryInfo:
-    """One registry entry, described for a help table."""
+    """One registry entry, described for a help table.
+
+    ``summary`` is the first line of its docstring ``doc``; ``formula`` and ``source`` are the
+    class attributes of these names, empty where there are none.
+    """
 
     name: str
     summary: str
+    doc: str
+    formula: str
+    source: str
     options: tuple[OptionInfo, ...]
 
 
@@ -48,7 +61,8 @@ class Spec:
 class Registry(Generic[T]):
     """Names to classes, imported when first asked for.
 
-    A registered class has a nested pydantic model ``Options`` and a constructor that takes one.
+    A registered class has a nested pydantic model ``Options`` and a constructor that takes one;
+    it may have a ``formula`` and a ``source``, one line each.
 
     Args:
         kind: what is registered, in one word; names the field in errors ("rule", "policy").
@@ -112,24 +126,31 @@ class Registry(Generic[T]):
         return merged
 
     def describe(self) -> list[EntryInfo]:
-        """Every entry with its docstring's first line and its options. Imports all of them."""
+        """Every entry with its docstring and its options. Imports all of them."""
         return [self.describe_one(name) for name in self._entries]
 
     def describe_one(self, name: str) -> EntryInfo:
-        """One entry with its docstring's first line and its options."""
+        """One entry with its docstring and its options; ConfigError when nobody registered it."""
         cls = self.load(name)
         model = options_model(cls)
         options = tuple(
             OptionInfo(
                 name=key,
-                default=_show(info.get_default(call_default_factory=True)),
+                value=info.get_default(call_default_factory=True),
                 bounds=bounds(model, key),
                 help=info.description or "",
             )
             for key, info in model.model_fields.items()
         )
-        summary = (cls.__doc__ or "").strip().partition("\n")[0]
-        return EntryInfo(name=name, summary=summary, options=options)
+        doc = inspect.getdoc(cls) or ""
+        return EntryInfo(
+            name=name,
+            summary=doc.partition("\n")[0],
+            doc=doc,
+            formula=getattr(cls, "formula", ""),
+            source=getattr(cls, "source", ""),
+            options=options,
+        )
 
 
 def unknown_name(kind: str, name: str, legal: Iterable[str]) -> ConfigError:
@@ -226,8 +247,15 @@ def _config_error(
 
 
 def _split(text: str) -> Sequence[str]:
-    """Split at commas outside brackets."""
-    return [item.strip() for item in re.split(r",(?![^\[\(]*[\]\)])", text)]
+    """Split at commas outside brackets, however deep."""
+    items, depth = [""], 0
+    for character in text:
+        depth += (character in "[(") - (character in "])")
+        if character == "," and depth <= 0:
+            items.append("")
+        else:
+            items[-1] += character
+    return [item.strip() for item in items]
 
 
 def _value(text: str) -> object:

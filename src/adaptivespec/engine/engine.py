@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
@@ -13,16 +12,17 @@ from adaptivespec.core.commit import StopState
 from adaptivespec.core.errors import (
     ConfigError,
     ContextLengthError,
-    ModelNotFoundError,
     PromptError,
 )
 from adaptivespec.core.sampling import SamplingParams
 from adaptivespec.draft.base import Drafter
 from adaptivespec.draft.eagle3 import Eagle3Drafter
-from adaptivespec.draft.eagle3_checkpoint import Eagle3Checkpoint
+from adaptivespec.engine.costs import FULL, QUICK, cached, machine_key, measure
+from adaptivespec.engine.loading import DTYPES, SHIPPED_HEADS, context_limit, load_head, precision
 from adaptivespec.engine.loop import Request
 from adaptivespec.engine.model.llama import Llama
 from adaptivespec.engine.model.torch_target import TorchTarget
+from adaptivespec.engine.recording import recording_plan
 from adaptivespec.engine.result import GenerationResult
 from adaptivespec.engine.session import Session
 from adaptivespec.engine.stream import Stream
@@ -31,14 +31,13 @@ from adaptivespec.engine.tokens import Tokenizer
 from adaptivespec.engine.weights import ProgressCallback, resolve_model
 from adaptivespec.engine.weights.config import ModelConfig
 from adaptivespec.engine.weights.load import load_weights
+from adaptivespec.engine.weights.store import cache_root
 from adaptivespec.policy import make_policy
 from adaptivespec.policy.base import Policy
+from adaptivespec.policy.costs import CostProfile
 from adaptivespec.verify import make_rule
 from adaptivespec.verify.base import Rule
 
-DTYPES = {"bfloat16": torch.bfloat16, "float32": torch.float32}
-#: Heads that the package ships, by the name of their target.
-SHIPPED_HEADS = {"smollm2-135m-instruct": "smollm2-135m-instruct-eagle3"}
 #: What "auto" means when there is a drafter.
 DEFAULT_POLICY = "dcs"
 
@@ -56,9 +55,13 @@ class Engine:
         tokenizer: Tokenizer,
         drafter: Drafter[Any] | None,
         model_name: str,
+        head_name: str = "",
+        cache_dir: str | Path | None = None,
     ) -> None:
         self.target, self.tokenizer, self.drafter = target, tokenizer, drafter
-        self.model_name = model_name
+        self.model_name, self.head_name = model_name, head_name
+        self._cache_dir = cache_dir
+        self._costs: CostProfile | None = None
         vocab = target.limits.vocab_size
         self._special = _mask(vocab, tokenizer.special_ids)
         self._memories: dict[tuple[str, str], Any] = {}
@@ -97,7 +100,7 @@ class Engine:
             ModelNotFoundError, CheckpointError, DownloadError, DiskFullError, ConfigError: each
                 names the field and the remedy.
         """
-        precision = _dtype(dtype)
+        torch_dtype = precision(dtype)
         if device != "cpu":
             raise ConfigError(f"unknown device {device!r}", field="device", remedy="Use cpu")
         if threads is not None:
@@ -112,17 +115,19 @@ class Engine:
         }
         found = resolve_model(model, revision=revision, **hub)
         config = ModelConfig.from_dir(found.path)
-        limit = _max_model_len(max_model_len, config.max_position_embeddings)
+        limit = context_limit(max_model_len, config.max_position_embeddings)
         tokenizer = Tokenizer.from_dir(found.path)
-        head = _head(draft_model, found.name, hub)
+        head = load_head(draft_model, found.name, hub)
         weights = load_weights(found.path, config)
-        network = Llama(weights, config, precision, limit)
+        network = Llama(weights, config, torch_dtype, limit)
         drafter = None
         if head is not None:
             drafter = Eagle3Drafter(
-                head, network.embedding, config.num_layers, limit, precision, network.output
+                head, network.embedding, config.num_layers, limit, torch_dtype, network.output
             )
-        return cls(TorchTarget(network, limit), tokenizer, drafter, found.name)
+        target = TorchTarget(network, limit)
+        head_name = str(draft_model or SHIPPED_HEADS.get(found.name.lower(), ""))
+        return cls(target, tokenizer, drafter, found.name, head_name, cache_dir)
 
     @property
     def dtype(self) -> str:
@@ -132,6 +137,31 @@ class Engine:
     def close(self) -> None:
         """Let go of the weights; the engine cannot be used afterwards."""
         del self.target, self.drafter
+
+    def costs(
+        self,
+        *,
+        full: bool = False,
+        fresh: bool = False,
+        progress: ProgressCallback | None = None,
+    ) -> CostProfile:
+        """What passes cost on this machine; measured once (in seconds) and kept in the cache.
+
+        Args:
+            full: every size at three context lengths, 20 times each; some minutes on a CPU.
+            fresh: measure again even where a profile is kept. `full` implies it.
+            progress: called while measuring.
+        """
+        if self._costs is None or full or fresh:
+            key = machine_key(self.target, self.model_name, self.head_name)
+            name = f"{self.model_name}, {self.dtype}, {torch.get_num_threads()} threads"
+
+            def make() -> CostProfile:
+                effort = FULL if full else QUICK
+                return measure(self.target, self.drafter, name, effort, progress)
+
+            self._costs = cached(cache_root(self._cache_dir), key, make, full or fresh)
+        return self._costs
 
     def session(self) -> Session:
         """A conversation's memory, to be passed as `session=` to several calls."""
@@ -161,6 +191,7 @@ class Engine:
         policy_options: Mapping[str, Any] | None = None,
         logprobs: bool = False,
         trace: bool = False,
+        record: tuple[int, int] | None = None,
         session: Session | None = None,
         **sampling: Any,
     ) -> Stream:
@@ -175,6 +206,7 @@ class Engine:
                 "static:5,4,16", or a Policy, with `policy_options`.
             logprobs: give the target's log probability of every token.
             trace: keep a record of every step, trees included, in the result.
+            record: (width, depth) of a tree drafted at every position, for replay; needs `trace`.
             session: reuse this conversation's cache.
             sampling: fields of SamplingParams: max_tokens, temperature, top_p, top_k, min_p, seed,
                 stop, penalties and so on.
@@ -186,10 +218,22 @@ class Engine:
         params = _params(sampling)
         ids = self._prompt_ids(prompt, raw)
         chosen_rule = make_rule(rule, rule_options, kappa)
+        if not (chosen_rule.sampling or params.greedy):
+            raise ConfigError(
+                f"rule '{chosen_rule.name}' is defined at temperature 0 only",
+                field="temperature",
+                remedy="Set temperature to 0, or use another rule",
+            )
+        plan = None
+        if record is not None:
+            plan = recording_plan(record, chosen_rule, params, policy, trace)
+            policy = "static:{},{},{}".format(*plan.triple)
         chosen_policy = self._policy(policy, policy_options)
         if isinstance(policy, str):  # a ready-made Policy brings its own memory
             key = chosen_policy.label, chosen_rule.label
             chosen_policy.memory = self._memories.setdefault(key, chosen_policy.memory)
+        if chosen_policy.needs_costs and chosen_policy.costs is None:
+            chosen_policy.costs = self.costs()
         vocab = self.target.limits.vocab_size
         eos = frozenset(self.tokenizer.eos_token_ids)
         stop_ids = params.stop_ids(eos)
@@ -206,6 +250,7 @@ class Engine:
             think_ids=self.tokenizer.think_ids,
             logprobs=logprobs,
             record_nodes=trace,
+            record_plan=plan,
         )
         result = GenerationResult(
             rule=chosen_rule.label,
@@ -269,53 +314,6 @@ def _params(sampling: Mapping[str, Any]) -> SamplingParams:
     if unknown:
         raise ConfigError("is no option", field=unknown[0], remedy=f"Options: {', '.join(names)}")
     return SamplingParams(**sampling)
-
-
-def _dtype(name: str) -> torch.dtype:
-    if name == "auto":
-        return torch.bfloat16 if _bf16_is_native() else torch.float32
-    if name not in DTYPES:
-        raise ConfigError(
-            f"unknown dtype {name!r}", field="dtype", remedy=f"Use auto, {', '.join(DTYPES)}"
-        )
-    return DTYPES[name]
-
-
-def _bf16_is_native() -> bool:
-    """Whether oneDNN has bfloat16 kernels for this CPU; without them it is slower than float32."""
-    try:
-        return bool(torch.ops.mkldnn._is_mkldnn_bf16_supported())
-    except (AttributeError, RuntimeError):
-        return False
-
-
-def _max_model_len(asked: int | None, limit: int) -> int:
-    if asked is None:
-        return limit
-    if not 2 <= asked <= limit:
-        raise ConfigError(f"must lie in [2, {limit}], got {asked}", field="max_model_len")
-    return asked
-
-
-def _head(
-    draft_model: str | Path | None, target_name: str, hub: Mapping[str, Any]
-) -> Eagle3Checkpoint | None:
-    if draft_model is not None:
-        if Path(draft_model).exists():
-            return Eagle3Checkpoint.load(draft_model)
-        try:
-            found = resolve_model(str(draft_model), **hub)
-        except ModelNotFoundError as error:
-            raise ModelNotFoundError(
-                error.message,
-                field="draft_model",
-                remedy="Give the directory of an EAGLE-3 head, or a hub id",
-            ) from error
-        return Eagle3Checkpoint.load(found.path)
-    shipped = SHIPPED_HEADS.get(target_name.lower())
-    if shipped is None:
-        return None
-    return Eagle3Checkpoint.load(str(files("adaptivespec").joinpath("heads", shipped)))
 
 
 def _mask(size: int, ids: frozenset[int]) -> torch.Tensor:

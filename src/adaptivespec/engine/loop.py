@@ -148,6 +148,7 @@ class _Decoder:
                 draft=draft,
                 seconds=seconds,
                 context_len=context,
+                root_confidence=confidence,
             )
             request.policy.observe(plan, outcome)
             step.trace = StepTrace.of(

@@ -9,6 +9,7 @@ scaled down where their sum would exceed 1.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from functools import lru_cache
 
 import torch
 from torch import Tensor
@@ -16,47 +17,55 @@ from torch import Tensor
 from adaptivespec.core.draft import Draft
 
 _DEPTHS, _RANKS, _LOGITS = 4, 3, 10
-_EDGES = torch.arange(-4.0, 5.0)  # of the ten bins of logit q
+_EDGES = torch.arange(-4.0, 5.0).sigmoid().log()  # of the ten bins of logit q, as log q
 _LEAST, _MOST = 1e-6, 1 - 1e-6
 
 
 @dataclass(frozen=True, eq=False)
 class Acceptance:
-    """The calibration as a plan carries it.
+    """The calibration as a plan carries it: c = base + slope q in each bin.
 
     Attributes:
-        follows, labels: f32[120], decayed counts by bin; see ``bins``.
-        prior: m, the weight of the drafter's own q.
+        base: f32[120], s / (n + m) by bin; see ``bins``.
+        slope: f32[120], m / (n + m).
         shift: nats added to the logit of every c, for this request.
     """
 
-    follows: Tensor
-    labels: Tensor
-    prior: float = 20.0
+    base: Tensor
+    slope: Tensor
     shift: float = 0.0
 
     def log_of(self, logq: Tensor, depth: int) -> Tensor:
-        """f32[W, k]: log c of offers at ``depth`` >= 1 with log q [W, k], likeliest first."""
-        rank = torch.arange(logq.shape[-1], device=logq.device)
-        return self.of(logq, torch.full_like(rank, depth), rank).log()
+        """f32[W, k]: log c of offers at ``depth`` >= 1 with log q [W, k], likeliest first.
 
-    def of(self, logq: Tensor, depth: Tensor, rank: Tensor) -> Tensor:
-        """f32[W, k]: c of offers; depth and rank broadcast against log q."""
-        q = logq.exp().clamp(_LEAST, _MOST)
-        index = bins(q, depth, rank)
-        c = (self.follows[index] + self.prior * q) / (self.labels[index] + self.prior)
+        Siblings are scaled down to a sum of 1 at most; offers of log q = -inf get -inf.
+        """
+        index = _places(depth, logq.shape[-1], logq.device) + torch.bucketize(logq, _edges(logq))
+        q = logq.exp()
+        c = torch.addcmul(self.base[index], self.slope[index], q).clamp_(_LEAST, _MOST)
         if self.shift:
-            c = torch.sigmoid(torch.logit(c.clamp(_LEAST, _MOST)) + self.shift)
-        c = c.clamp(_LEAST, _MOST)
-        return torch.where(logq > -torch.inf, c / c.sum(-1, keepdim=True).clamp_min(1.0), 0.0)
+            c = torch.sigmoid(torch.logit(c) + self.shift)
+        c *= q > 0
+        return (c / c.sum(-1, keepdim=True).clamp_min_(1.0)).log_()
 
 
-def bins(q: Tensor, depth: Tensor, rank: Tensor) -> Tensor:
+def bins(logq: Tensor, depth: Tensor, rank: Tensor) -> Tensor:
     """i64[...]: depth {1, 2, 3-4, 5+} x rank {1, 2, 3+} x ten bins of logit q."""
     deep = (depth >= 2).long() + (depth >= 3) + (depth >= 5)
     place = rank.clamp_max(_RANKS - 1)
-    steep = torch.bucketize(torch.logit(q), _EDGES.to(q.device))
-    return (deep * _RANKS + place) * _LOGITS + steep
+    return (deep * _RANKS + place) * _LOGITS + torch.bucketize(logq, _edges(logq))
+
+
+@lru_cache(maxsize=256)
+def _places(depth: int, k: int, device: torch.device) -> Tensor:
+    """i64[k]: the first bin of each rank at one depth."""
+    rank = torch.arange(k, device=device)
+    lowest = torch.full_like(rank, -1).float() * torch.inf
+    return bins(lowest, torch.full_like(rank, depth), rank)
+
+
+def _edges(like: Tensor) -> Tensor:
+    return _EDGES if like.device.type == "cpu" else _EDGES.to(like.device)
 
 
 @dataclass
@@ -79,7 +88,8 @@ class Calibration:
 
     def acceptance(self, shift: float = 0.0) -> Acceptance:
         """The calibration as it stands; later labels do not change it."""
-        return Acceptance(self.follows.clone(), self.labels.clone(), self.prior, shift)
+        weight = self.labels + self.prior
+        return Acceptance(self.follows / weight, self.prior / weight, shift)
 
     def observe(self, draft: Draft, path: list[int]) -> float:
         """Take in the nodes under ``path``, whose followed nodes all have known successors.
@@ -100,8 +110,7 @@ class Calibration:
         label = on_path[judged].float().cpu()
         step = draft.score[judged] - draft.score[tree.parent[judged]]
         guess = step.exp().clamp(0.0, 1.0).cpu()
-        q = tree.logq[judged].exp().clamp(_LEAST, _MOST).cpu()
-        index = bins(q, tree.depth[judged].cpu(), draft.rank[judged].cpu())
+        index = bins(tree.logq[judged].cpu(), tree.depth[judged].cpu(), draft.rank[judged].cpu())
         self.follows.index_add_(0, index, label)
         self.labels.index_add_(0, index, torch.ones_like(label))
         tenth = (guess * 10).long().clamp_max(9)

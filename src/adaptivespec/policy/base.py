@@ -71,6 +71,7 @@ class Outcome:
         draft: what was drafted; None when nothing is known of it.
         seconds: wall time of "draft", "verify" and "host"; empty when it was not measured.
         context_len: tokens in the context before the step.
+        root_confidence: as in the step's signals; None when nothing was asked of the drafter.
     """
 
     num_accepted: int
@@ -81,6 +82,7 @@ class Outcome:
     draft: Draft | None = None
     seconds: Mapping[str, float] = field(default_factory=dict)
     context_len: int = 0
+    root_confidence: float | None = None
 
 
 class PolicyOptions(BaseModel):

@@ -14,6 +14,8 @@ class Fruit:
     And more about it.
     """
 
+    formula = "sugar + water"
+
     class Options(BaseModel):
         model_config = ConfigDict(extra="forbid", frozen=True)
         weight: float = Field(1.0, ge=0, lt=5, description="kilograms")
@@ -92,6 +94,9 @@ def test_resolve_refuses_contradictions_and_surplus(fruits):
 def test_describe(fruits):
     entry = fruits.describe_one("apple")
     assert entry.summary == "A fruit, in one line."
+    assert entry.doc == "A fruit, in one line.\n\nAnd more about it."
+    assert (entry.formula, entry.source) == ("sugar + water", "")
+    assert [option.value for option in entry.options] == [1.0, None, False]
     rows = [(o.name, o.default, o.bounds, o.help) for o in entry.options]
     assert rows == [
         ("weight", "1.0", "number in [0, 5)", "kilograms"),
@@ -124,6 +129,7 @@ def test_bounds_of_one_open_end():
         ("m:a=0.2,b=true,c=none", Spec("m", (), {"a": 0.2, "b": True, "c": None})),
         ("m:3,b=text", Spec("m", (3,), {"b": "text"})),
         ("dcs:low=(3,4,4),high=[7,1,8]", Spec("dcs", (), {"low": [3, 4, 4], "high": [7, 1, 8]})),
+        ("x:a=[[1,2],[3]],b=((4,5),6)", Spec("x", (), {"a": [[1, 2], [3]], "b": [[4, 5], 6]})),
     ],
 )
 def test_parse_spec(text, spec):

@@ -58,7 +58,7 @@ def test_a_fixed_plan_knows_its_numbers():
 
 def test_look_ahead_weighs_gain_against_price():
     # h = 0.5 under mass 0.8: one more level gains 0.4, two 0.6, three 0.7.
-    assert not Lookahead((0.9, 0.5), (0.4, 0.6, 0.7)).worth(0.8, 2)
+    assert not Lookahead((0.9, 0.5), (0.401, 0.601, 0.701)).worth(0.8, 2)
     assert Lookahead((0.9, 0.5), (0.4, 0.6, 0.69)).worth(0.8, 7)  # the last entry serves all
     assert Lookahead((0.9, 0.5), (0.71,)).worth(0.8, 1)  # 0.72
 

@@ -37,6 +37,7 @@ from adaptivespec.engine.weights.progress import ProgressCallback, ProgressEvent
 __all__ = [
     "CachedModel",
     "build_entry",
+    "cache_root",
     "default_cache_dir",
     "disk_errors",
     "intact",
@@ -77,9 +78,14 @@ def default_cache_dir() -> Path:
     return user_cache_path("adaptivespec")
 
 
+def cache_root(cache_dir: str | Path | None) -> Path:
+    """``cache_dir`` itself, or the default. Not created."""
+    return default_cache_dir() if cache_dir is None else Path(cache_dir).expanduser()
+
+
 def models_dir(cache_dir: str | Path | None) -> Path:
     """Where models lie in ``cache_dir`` (None: the default). Not created."""
-    return (default_cache_dir() if cache_dir is None else Path(cache_dir).expanduser()) / "models"
+    return cache_root(cache_dir) / "models"
 
 
 def hub_dir(cache_dir: str | Path) -> Path:

@@ -1,0 +1,253 @@
+"""Tables on stdout: stacked to fit a terminal, one entry a line into a pipe."""
+
+from __future__ import annotations
+
+import json
+import textwrap
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from rich.console import Console, RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from adaptivespec.cli import display
+
+if TYPE_CHECKING:
+    from adaptivespec.core.registry import EntryInfo
+    from adaptivespec.policy.costs import CostProfile
+    from adaptivespec.replay.arm import Arm
+
+__all__ = [
+    "Entry",
+    "pairs",
+    "show",
+    "show_costs",
+    "show_entries",
+    "show_entry",
+    "show_json",
+    "show_replay",
+]
+
+TRAITS = {
+    "training_free": "training-free",
+    "tree": "tree",
+    "sampling": "T > 0",
+    "lossless": "lossless",
+    "needs_costs": "needs costs",
+}
+_LONGEST_DEFAULT = 32  # characters of a default in the table of all entries
+_WIDE = 1000  # columns of a pipe: nothing is folded
+_PROSE = 100  # columns of running text at most
+
+
+@dataclass(frozen=True)
+class Entry:
+    """A rule, a preset or a policy.
+
+    Attributes:
+        info: as its registry describes it; of a preset, with its values as defaults.
+        traits: some of the keys of TRAITS, in the order of the columns.
+        preset_of: the rule that it is a preset of.
+        presets: of a rule, its presets and the options they set.
+        notes: more facts for the detailed view.
+    """
+
+    info: EntryInfo
+    traits: Mapping[str, bool]
+    preset_of: str | None = None
+    presets: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    notes: Mapping[str, str] = field(default_factory=dict)
+
+    def to_json(self) -> dict[str, Any]:
+        """A dictionary of JSON values."""
+        info = self.info
+        names = ("name", "summary", "formula", "source", "doc")
+        return {
+            **{name: getattr(info, name) for name in names},
+            "preset_of": self.preset_of,
+            **self.traits,
+            **self.notes,
+            "options": [
+                {"name": o.name, "default": o.value, "legal": o.bounds, "help": o.help}
+                for o in info.options
+            ],
+            "presets": {name: dict(options) for name, options in self.presets.items()},
+        }
+
+
+def show(*parts: RenderableType) -> None:
+    """Draw on stdout, as wide as the terminal; without trailing blanks into a pipe."""
+    console = _console()
+    if console.is_terminal:
+        console.print(*parts, sep="\n")
+        return
+    with console.capture() as drawn:
+        console.print(*parts, sep="\n")
+    display.write("".join(f"{line.rstrip()}\n" for line in drawn.get().splitlines()))
+
+
+def show_json(value: object) -> None:
+    """A JSON value on stdout."""
+    display.write(json.dumps(value, indent=2) + "\n")
+
+
+def show_entries(kind: str, entries: Sequence[Entry]) -> None:
+    """Every entry of a registry: its traits, formula, options and source."""
+    if _console().is_terminal:
+        show(_stacked(kind, entries))
+    else:
+        show(_flat(kind, entries))
+
+
+def show_entry(entry: Entry) -> None:
+    """One entry: its docstring, its traits, every option and its presets."""
+    info = entry.info
+    facts = Table.grid(padding=(0, 2))
+    facts.add_column(style="dim", no_wrap=True)
+    rows = {
+        "formula": info.formula,
+        "source": info.source,
+        **{TRAITS[name]: _yes(value) for name, value in entry.traits.items()},
+        **entry.notes,
+        **{f"preset {name}": pairs(options) for name, options in entry.presets.items()},
+    }
+    for name, value in rows.items():
+        facts.add_row(name, Text(value))
+    parts: list[RenderableType] = [Text(info.name, style="bold"), _prose(info.doc), "", facts]
+    if info.options:
+        parts += ["", _options(info)]
+    show(*parts)
+
+
+def show_costs(profile: CostProfile) -> None:
+    """Verify and drafter passes in milliseconds, and against one node."""
+    verify = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
+    verify.add_column("nodes", justify="right")
+    for context, _ in profile.verify:
+        verify.add_column(f"verify at context {context}", justify="right")
+    for size in sorted({size for _, rows in profile.verify for size, _ in rows}):
+        cells = []
+        for context, _ in profile.verify:
+            seconds, one = profile.verify_s(size, context), profile.verify_s(1, context)
+            cells.append(f"{1e3 * seconds:.2f} ms  {seconds / one:.2f}x")
+        verify.add_row(str(size), *cells)
+    passes = "  ".join(f"{rows} rows {1e3 * s:.2f} ms" for rows, s in profile.draft)
+    show(
+        Text(profile.name, style="bold"),
+        verify,
+        Text(f"drafter pass: {passes}"),
+        Text(f"reading the root: {1e3 * profile.overhead:.2f} ms a round"),
+    )
+
+
+def show_replay(arms: Sequence[Arm]) -> None:
+    """Replayed rules and policies in their ranking, a table for each cost profile."""
+    for cost in dict.fromkeys(arm.cost for arm in arms):
+        table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
+        table.add_column("rule")
+        table.add_column("policy")
+        numbers = ["tokens/step", "nodes", "levels", "promoted/100"]
+        numbers += ["ms/token", "speed-up"] if cost is not None else []
+        for name in numbers:
+            table.add_column(name, justify="right")
+        table.add_column("exactness")
+        for arm in arms:
+            if arm.cost == cost:
+                table.add_row(*_replay_cells(arm))
+        show(*([] if cost is None else [Text(cost.name, style="bold")]), table)
+
+
+def _replay_cells(arm: Arm) -> list[Text]:
+    stats, steps = arm.stats, arm.stats.num_spec_steps
+    tokens = stats.num_committed_tokens
+    numbers = [
+        (stats.accept_length, "{:.2f}"),
+        (stats.mean_tree_nodes, "{:.1f}"),
+        (arm.num_levels / steps if steps else None, "{:.1f}"),
+        (100 * stats.num_promoted_tokens / tokens if tokens else None, "{:.1f}"),
+    ]
+    if arm.cost is not None:
+        numbers += [(arm.ms_per_token, "{:.2f}"), (arm.speedup, "{:.2f}x")]
+    cells = ["-" if value is None else form.format(value) for value, form in numbers]
+    return [Text(cell) for cell in (arm.rule.label, arm.policy.label, *cells, arm.exactness)]
+
+
+def pairs(options: Mapping[str, Any]) -> str:
+    """Options in words: "kappa=0.3, exact_between=true"."""
+    return ", ".join(f"{name}={json.dumps(value)}" for name, value in options.items())
+
+
+def _console() -> Console:
+    console = Console(highlight=False)
+    if not console.is_terminal:
+        console.width = _WIDE
+    return console
+
+
+def _stacked(kind: str, entries: Sequence[Entry]) -> Table:
+    """Two columns: the name, and below each other traits, formula, options and source."""
+    columns = [TRAITS[name] for name in entries[0].traits]
+    table = Table(box=None, pad_edge=False, padding=(0, 2, 1, 0), header_style="bold")
+    table.add_column(kind, no_wrap=True, style="bold")
+    table.add_column(Text("  ".join(columns)))
+    for entry in entries:
+        marks = zip(entry.traits.values(), columns, strict=True)
+        lines = [
+            Text("  ".join(_yes(value).ljust(len(column)) for value, column in marks)),
+            Text(entry.info.formula, style="green"),
+            Text(_defaults(entry), style="cyan"),
+            Text(entry.info.source, style="dim"),
+        ]
+        table.add_row(Text(entry.info.name), Text("\n").join(line for line in lines if line))
+    return table
+
+
+def _flat(kind: str, entries: Sequence[Entry]) -> Table:
+    """A row per entry; the ragged column is the last one."""
+    columns = [TRAITS[name] for name in entries[0].traits]
+    table = Table(kind, *columns, "formula", "source", "options", box=None, pad_edge=False)
+    for entry in entries:
+        marks = (_yes(value) for value in entry.traits.values())
+        texts = (entry.info.formula, entry.info.source, _defaults(entry))
+        table.add_row(entry.info.name, *marks, *(Text(text) for text in texts))
+    return table
+
+
+def _options(info: EntryInfo) -> Table:
+    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
+    table.add_column("option", no_wrap=True)
+    for name in ("default", "legal", "meaning"):
+        table.add_column(name)
+    for option in info.options:
+        texts = (option.name, option.default, option.bounds, option.help)
+        table.add_row(*(Text(text) for text in texts))
+    return table
+
+
+def _defaults(entry: Entry) -> str:
+    if entry.preset_of is not None:
+        return ""
+    return ", ".join(f"{o.name}={_short(o.default)}" for o in entry.info.options)
+
+
+def _short(text: str) -> str:
+    """A default as one word, cut when it is long."""
+    word = text.replace(", ", ",")
+    return word if len(word) <= _LONGEST_DEFAULT else f"{word[:_LONGEST_DEFAULT]}..."
+
+
+def _prose(doc: str) -> Text:
+    """A docstring, its paragraphs filled to the width; lists and blocks are left as they are."""
+    width = min(_console().width, _PROSE)
+    paragraphs = []
+    for paragraph in doc.replace("``", "`").split("\n\n"):
+        lines = paragraph.splitlines()
+        plain = not any(line.startswith((" ", "*", "-")) for line in lines)
+        paragraphs.append(textwrap.fill(" ".join(lines), width) if plain else paragraph)
+    return Text("\n\n".join(paragraphs))
+
+
+def _yes(value: bool) -> str:
+    return "yes" if value else "no"

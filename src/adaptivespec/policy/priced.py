@@ -1,0 +1,253 @@
+"""Priced trees: the shape that earns most tokens after paying for its time.
+
+Rounds repeat until the text ends, so throughput is the sum of tokens over the sum of time, and the
+best shape of a round maximises G(S) - rate * T(S): expected tokens less the price of its seconds at
+the long-run rate of tokens per second (renewal reward). G comes from calibrated acceptance, T from
+the costs of this machine; both keep learning. The tree is decided in three places, all of them
+numbers in the plan: stop drafting when no further level is worth its pass, verify the size that
+pays best, and draft nothing when that is the root alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import ClassVar, Literal, cast
+
+from pydantic import Field, field_validator
+
+from adaptivespec.core.draft import Draft
+from adaptivespec.core.errors import ConfigError
+from adaptivespec.policy.acceptance import Calibration
+from adaptivespec.policy.base import (
+    MOST_NODES,
+    MOST_STEPS,
+    MOST_TOPK,
+    NOTHING,
+    Outcome,
+    Policy,
+    PolicyOptions,
+    Signals,
+    TreePlan,
+)
+from adaptivespec.policy.costs import CostProfile
+from adaptivespec.policy.plan import Lookahead, Stop
+from adaptivespec.policy.rate import Clock
+from adaptivespec.policy.survival import Survival
+
+Triple = tuple[int, int, int]
+_LOOKAHEAD = 3  # levels
+_FOLLOW_PRIOR = 8.0  # rounds that the first guess of h counts for
+
+
+class PricedOptions(PolicyOptions):
+    """Options of priced trees."""
+
+    num_draft_tokens: int = Field(
+        32, ge=1, le=MOST_NODES, description="most nodes verified, root included"
+    )
+    topk: int = Field(6, ge=1, le=MOST_TOPK, description="children per node; nodes per level")
+    num_steps: int = Field(8, ge=1, le=MOST_STEPS, description="most levels")
+    mode: Literal["tree", "triple"] = Field(
+        "tree", description="tree: any shape; triple: one of arms, for engines with captured graphs"
+    )
+    arms: tuple[Triple, ...] = Field(
+        ((1, 1, 1), (1, 4, 4), (2, 4, 8), (3, 1, 4), (3, 4, 8), (5, 1, 6), (5, 4, 16), (7, 4, 16)),
+        min_length=1,
+        description="triples of mode triple; num_draft_tokens 1 drafts nothing",
+    )
+    sizes: tuple[int, ...] = Field(
+        (1, 2, 3, 4, 5, 6, 8, 10, 12, 14, 16, 20, 24, 28, 32, 40, 48, 64),
+        min_length=1,
+        description="sizes that may be verified, root included",
+    )
+    prior: float = Field(20.0, gt=0, description="weight of the drafter's own q in c")
+    decay: float = Field(0.999, gt=0, le=1, description="of the counts behind c, per round")
+    shift: float = Field(0.05, ge=0, le=1, description="step of a request's shift of logit c")
+    half_life: float = Field(200.0, gt=0, description="rounds, of the rate of tokens per second")
+    explore_every: int = Field(64, ge=1, description="rounds without drafts before one with some")
+    patience: int = Field(5, ge=1, description="rounds without acceptance that reset the shift")
+    online: bool = Field(
+        True, description="learn costs from the clock; false = the profile alone, repeatable"
+    )
+
+    @field_validator("sizes")
+    @classmethod
+    def _rising(cls, sizes: tuple[int, ...]) -> tuple[int, ...]:
+        if list(sizes) != sorted(set(sizes)) or sizes[0] < 1:
+            raise ValueError(f"must rise and be at least 1, got {list(sizes)}")
+        return sizes
+
+    @field_validator("arms")
+    @classmethod
+    def _legal(cls, arms: tuple[Triple, ...]) -> tuple[Triple, ...]:
+        for arm in arms:
+            TreePlan(*arm)  # bounds
+        return arms
+
+
+@dataclass
+class PricedMemory:
+    """What priced trees learn over requests.
+
+    Attributes:
+        calibration: counts behind c.
+        clock: costs as they turn out, and the rate of tokens per second.
+        follow: (followed, reached) by depth: how often some child of a followed node was followed.
+        survival: acceptance by root confidence, for mode triple.
+        nodes: mean size of the trees verified lately.
+    """
+
+    calibration: Calibration
+    clock: Clock
+    survival: Survival
+    follow: list[list[float]] = field(
+        default_factory=lambda: [[0.6 * _FOLLOW_PRIOR, _FOLLOW_PRIOR] for _ in range(MOST_STEPS)]
+    )
+    nodes: float = 8.0
+
+
+class PricedPolicy(Policy):
+    """Expected tokens minus the price of time, under measured costs and calibrated acceptance.
+
+    A node scores a(u), the product of c along its path. After level d growing goes on while some
+    look-ahead j <= 3 has A (h + ... + h^j) > rate * (j t_draft + added verify time), A being the
+    sum of a over the frontier. The verified size n maximises 1 + sum of the best n - 1 a's less
+    rate * t_verify(n); n = 1 drafts nothing. Mode ``triple`` chooses among fixed triples by
+    survival curves instead. The rule's own promotions count as follows, so c knows kappa by itself.
+
+    With ``online`` the shape depends on the clock. That never changes the law of strict decoding,
+    but a lossy rule may then promote other tokens in another run of the same prompt.
+    """
+
+    name: ClassVar[str] = "priced"
+    formula: ClassVar[str] = "argmax of 1 + sum a(u) - rate (levels t_draft + t_verify(n))"
+    source: ClassVar[str] = "AdaptiveSpec; renewal reward"
+    Options: ClassVar[type[PolicyOptions]] = PricedOptions
+    needs_costs: ClassVar[bool] = True
+
+    def __init__(self, options: PolicyOptions | None = None) -> None:
+        super().__init__(options)
+        self._opts = o = cast(PricedOptions, self.options)
+        self.memory: PricedMemory = PricedMemory(
+            Calibration(o.prior, o.decay), Clock(o.half_life), Survival()
+        )
+        self._arm = 0
+        self._rounds = 0
+        self.begin()
+
+    def begin(self) -> None:
+        """The request's shift and its counters back to zero."""
+        self.shift = 0.0
+        self._failures = self._idle = 0
+
+    def propose(self, signals: Signals) -> TreePlan:
+        """The plan with its numbers filled in; nothing is drafted yet."""
+        if self.costs is None:
+            raise ConfigError(
+                "priced trees need to know what a pass costs",
+                field="policy",
+                remedy="Set policy.costs to a CostProfile; the engine does so by itself",
+            )
+        clock = self.memory.clock
+        if self._opts.mode == "triple":
+            return self._triple(self.costs, signals)
+        rate, context = clock.rate(self.costs), signals.context_len
+        o, sizes = self._opts, [n for n in self._opts.sizes if n <= self._opts.num_draft_tokens]
+        exploring = self._idle >= o.explore_every
+        prices = tuple(
+            (n, rate * clock.verify_s(self.costs, n, context))
+            for n in sizes
+            if not (exploring and n == 1)
+        )
+        return TreePlan(
+            o.num_steps,
+            o.topk,
+            max(sizes[-1], 2),
+            stop=Stop(lookahead=self._lookahead(self.costs, rate, context)),
+            prices=prices,
+            acceptance=self.memory.calibration.acceptance(self.shift),
+        )
+
+    def _lookahead(self, costs: CostProfile, rate: float, context: int) -> Lookahead:
+        """The prices of one to three more levels, each adding a node to the tree."""
+        clock, n = self.memory.clock, round(self.memory.nodes)
+        now, level = clock.verify_s(costs, n, context), clock.draft_s(costs, self._opts.topk)
+        return Lookahead(
+            follow=tuple(followed / reached for followed, reached in self.memory.follow),
+            price=tuple(
+                rate * (j * level + clock.verify_s(costs, n + j, context) - now)
+                for j in range(1, _LOOKAHEAD + 1)
+            ),
+        )
+
+    def _triple(self, costs: CostProfile, signals: Signals) -> TreePlan:
+        """The arm of largest G - rate T; another only for more than 1 %, a deeper one at times."""
+        clock, survival, arms = self.memory.clock, self.memory.survival, self._opts.arms
+        worth = [
+            survival.tokens(arm, signals.root_confidence)
+            - clock.rate(costs)
+            * (
+                clock.verify_s(costs, max(arm[2], 1), signals.context_len)
+                + max(arm[0] - 1, 0) * clock.draft_s(costs, arm[1])
+            )
+            for arm in arms
+        ]
+        best = max(range(len(arms)), key=worth.__getitem__)
+        gain = worth[best] - worth[self._arm]
+        least = 0.01 * survival.tokens(arms[self._arm], signals.root_confidence)
+        chosen = arms[best if gain > least else self._arm]
+        if self._exploring:
+            deeper = sorted(arm for arm in arms if arm[0] > chosen[0] and arm[2] > 1)
+            chosen = deeper[0] if deeper else chosen
+        return TreePlan(*chosen) if chosen[2] > 1 else NOTHING
+
+    @property
+    def _exploring(self) -> bool:
+        """Whether mode triple looks at the next deeper arm: 2 % of rounds, or too long without."""
+        return self._idle >= self._opts.explore_every or self._rounds % 50 == 49
+
+    def observe(self, plan: TreePlan, outcome: Outcome) -> None:
+        """Learn costs, rate, acceptance and follow rates; move the request's shift."""
+        memory, o = self.memory, self._opts
+        triple = plan.triple if not plan.draft_nothing else (1, 1, 1)
+        if triple in o.arms and not self._exploring:
+            self._arm = o.arms.index(triple)
+        self._rounds += 1
+        if self.costs is not None:
+            memory.clock.observe(self.costs, plan, outcome, online=o.online)
+        if not outcome.num_verified:
+            self._idle += 1
+            return
+        self._idle = 0
+        memory.nodes += 0.05 * (outcome.num_verified + 1 - memory.nodes)
+        # A step cut short by the text's end says nothing of the nodes after the cut.
+        judged = list(outcome.path)
+        if outcome.committed < len(judged):
+            judged.pop()
+        if outcome.draft is not None:
+            slope = memory.calibration.observe(outcome.draft, judged)
+            self.shift += o.shift * slope
+            self.shift = min(2.0, max(-2.0, self.shift))
+            self._count_follows(outcome.draft, outcome.path, len(judged))
+        memory.survival.observe(plan, outcome)
+        self._failures = 0 if outcome.num_accepted else self._failures + 1
+        if self._failures >= o.patience:
+            self.shift, self._failures = 0.0, 0
+
+    def _count_follows(self, draft: Draft, path: Sequence[int], judged: int) -> None:
+        """At each depth that was reached and had drafts: whether one of them was followed."""
+        parents = set(draft.tree.parent.tolist())
+        for depth, node in enumerate(path[:judged]):
+            if node in parents:
+                counts = self.memory.follow[depth]
+                counts[0] = counts[0] * self._opts.decay + (depth + 1 < len(path))
+                counts[1] = counts[1] * self._opts.decay + 1
+
+    def largest(self) -> TreePlan:
+        """The options' own bounds, or those of all arms."""
+        o = self._opts
+        if o.mode == "triple":
+            steps, topk, tokens = (max(column) for column in zip(*o.arms, strict=True))
+            return TreePlan(steps, topk, tokens)
+        return TreePlan(o.num_steps, o.topk, max(o.num_draft_tokens, 2))
