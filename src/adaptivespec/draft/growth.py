@@ -50,7 +50,7 @@ class Growth:
         self.plan, self.device, self.root = plan, device, root
         self.sparse, self.sampled = sparse, sampled
         self.num_candidates = self.level = 0
-        self.stopped = "" if plan.num_steps else "depth"
+        self.stopped = "depth" if plan.num_steps == 0 else "full" if plan.draft_nothing else ""
         self._token: list[Tensor] = []  # candidates, a tensor per level
         self._parent: list[Tensor] = []  # candidate index of the parent, -1 = root
         self._rank: list[Tensor] = []
@@ -62,7 +62,6 @@ class Growth:
         self.frontier = torch.full((1,), -1, device=device)
         self._frontier_score = torch.zeros(1, 1, device=device)
         self.frontier_tokens = torch.full((1,), root, device=device)
-        self._fixed = _levels(plan.positions) if plan.positions else []
 
     @property
     def width(self) -> int:
@@ -87,21 +86,22 @@ class Growth:
         score = (self._frontier_score + step).reshape(-1)
         if q is not None:
             self._q.append((self.frontier, q))
-        if self._fixed:
-            rows, ranks, inner = self._fixed[self.level - 1]
+        fixed = self.plan.positions
+        if fixed:
+            rows, ranks, inner = _levels(fixed, k, self.device)[self.level - 1]
             taken = rows * k + ranks
-        elif self.plan.keep.drop:
+        elif self.plan.keep.drop and self.level >= self.plan.keep.first:
             taken = inner = self._best(score, width, k)
         else:
             taken, inner = None, self._best(score, width, k)
         flat_tokens, flat_logq = tokens.reshape(-1), logq.reshape(-1)
         parent = self.frontier.repeat_interleave(k) if k > 1 else self.frontier
-        rank = torch.arange(k, device=self.device).repeat(width)
+        rank = _ranks(width, k, self.device)
         chosen = inner
         if taken is not None:
             flat_tokens, flat_logq, score = flat_tokens[taken], flat_logq[taken], score[taken]
             parent, rank, chosen = parent[taken], rank[taken], taken
-            if self._fixed:
+            if fixed:
                 chosen = taken[inner]
             else:
                 inner = torch.arange(taken.shape[0], device=self.device)
@@ -124,16 +124,18 @@ class Growth:
     def _best(self, score: Tensor, width: int, k: int) -> Tensor:
         """The offers to expand next, by number, best first."""
         keep, most = self.plan.keep, self.plan.width
-        if self.sampled or (width == 1 and not self.sparse):
-            # The offers of one node come sorted; drawn ones stay in the order drawn.
+        as_offered = width == 1 and not self.sparse and self.plan.acceptance is None
+        if self.sampled or as_offered:
+            # The offers of one node come sorted by q; drawn ones stay in the order drawn.
             best = torch.arange(min(width * k, most), device=self.device)
             values = score[: best.shape[0]]
         else:
-            values, best = score.topk(min(most, width * k))
+            values, best = (row[:most] for row in score.sort(stable=True, descending=True))
         floor = -math.inf
-        if keep.relative > 0:
+        gated = self.level >= keep.first
+        if gated and keep.relative > 0:
             floor = float(values[0]) + math.log(keep.relative) - 1e-6  # of rounding
-        if keep.absolute > 0:
+        if gated and keep.absolute > 0:
             floor = max(floor, math.log(keep.absolute) - 1e-6)
         if floor > -math.inf:
             best = best[values >= floor]
@@ -148,7 +150,7 @@ class Growth:
             return "depth"
         if self.width == 0:
             return "nothing kept"
-        if stop.full and self.num_candidates >= plan.num_draft_tokens - 1:
+        if stop.full and self._real() >= plan.num_draft_tokens - 1:
             return "full"
         first = self.num_candidates - score.shape[0]
         if stop.min_confidence > 0:
@@ -169,6 +171,12 @@ class Growth:
             if not stop.lookahead.worth(mass, self.level + 1):
                 return "price"
         return ""
+
+    def _real(self) -> int:
+        """Candidates that exist."""
+        if not self.sparse:
+            return self.num_candidates
+        return sum(int((score > -math.inf).sum()) for score in self._score)
 
     def draft(self) -> Draft:
         """The pruned tree, root first."""
@@ -210,21 +218,18 @@ class Growth:
             tree,
             rank=torch.cat((zero, rank)),
             score=torch.cat((score.new_zeros(1), score)),
-            num_candidates=self.num_candidates,
+            num_candidates=self._real(),
             num_levels=self.level,
             reason=reason,
         )
 
     def _nothing(self, reason: dict[str, float | str]) -> Draft:
         tree = DraftTree.root_only(self.root, self.device)
-        return Draft(tree, num_candidates=self.num_candidates, num_levels=self.level, reason=reason)
+        return Draft(tree, num_candidates=self._real(), num_levels=self.level, reason=reason)
 
     def _choose(self, score: Tensor, reason: dict[str, float | str]) -> Tensor | None:
         """Candidates to verify, in the order they were offered; None = all of them."""
-        count = self.num_candidates
-        if self.sparse:
-            count = int((score > -math.inf).sum())
-        keep = min(self.plan.num_draft_tokens - 1, count)
+        keep = min(self.plan.num_draft_tokens - 1, self._real())
         if keep <= 0:
             return torch.empty(0, dtype=torch.long, device=self.device)
         prices = self.plan.prices
@@ -257,18 +262,27 @@ class Growth:
         return laws
 
 
+@lru_cache(maxsize=256)
+def _ranks(width: int, k: int, device: torch.device | None) -> Tensor:
+    """i64[width * k]: the place of every offer among its siblings."""
+    return torch.arange(k, device=device).repeat(width)
+
+
 @lru_cache(maxsize=64)
-def _levels(positions: tuple[tuple[int, ...], ...]) -> list[_Level]:
-    """A fixed tree by levels."""
+def _levels(
+    positions: tuple[tuple[int, ...], ...], k: int, device: torch.device | None
+) -> list[_Level]:
+    """A fixed tree by levels, without the nodes that need more than k children to be offered."""
     levels: list[_Level] = []
     expanded: list[tuple[int, ...]] = [()]
     parents = {node[:-1] for node in positions}
-    for depth in range(1, max(len(node) for node in positions) + 1):
+    for _ in range(max(len(node) for node in positions)):
         row_of = {node: row for row, node in enumerate(expanded)}
-        nodes = [node for node in positions if len(node) == depth]
+        nodes = [node for node in positions if node[:-1] in row_of and node[-1] < k]
         inner = [i for i, node in enumerate(nodes) if node in parents]
-        rows = torch.tensor([row_of[node[:-1]] for node in nodes])
-        ranks = torch.tensor([node[-1] for node in nodes])
-        levels.append((rows, ranks, torch.tensor(inner, dtype=torch.long)))
+        rows, ranks = [row_of[node[:-1]] for node in nodes], [node[-1] for node in nodes]
+        columns = (torch.tensor(column, dtype=torch.int64) for column in (rows, ranks, inner))
+        level_rows, level_ranks, level_inner = (column.to(device) for column in columns)
+        levels.append((level_rows, level_ranks, level_inner))
         expanded = [nodes[i] for i in inner]
     return levels

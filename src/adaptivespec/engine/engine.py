@@ -218,17 +218,12 @@ class Engine:
         params = _params(sampling)
         ids = self._prompt_ids(prompt, raw)
         chosen_rule = make_rule(rule, rule_options, kappa)
-        if not (chosen_rule.sampling or params.greedy):
-            raise ConfigError(
-                f"rule '{chosen_rule.name}' is defined at temperature 0 only",
-                field="temperature",
-                remedy="Set temperature to 0, or use another rule",
-            )
         plan = None
         if record is not None:
             plan = recording_plan(record, chosen_rule, params, policy, trace)
-            policy = "static:{},{},{}".format(*plan.triple)
         chosen_policy = self._policy(policy, policy_options)
+        _check_rule(chosen_rule, params, chosen_policy)
+        chosen_rule.check_target(self.model_name)
         if isinstance(policy, str):  # a ready-made Policy brings its own memory
             key = chosen_policy.label, chosen_rule.label
             chosen_policy.memory = self._memories.setdefault(key, chosen_policy.memory)
@@ -306,6 +301,23 @@ class Engine:
                 remedy="Give draft_model (--draft-model), or use policy none",
             )
         return chosen
+
+
+def _check_rule(rule: Rule, params: SamplingParams, policy: Policy) -> None:
+    """Raise ConfigError where a rule is not defined for the temperature or the trees."""
+    if not (rule.sampling or params.greedy):
+        raise ConfigError(
+            f"rule '{rule.name}' is defined at temperature 0 only",
+            field="temperature",
+            remedy="Set temperature to 0, or use another rule",
+        )
+    if rule.sampled_drafts and policy.needs_draft and not policy.largest().fixed_shape:
+        raise ConfigError(
+            f"rule '{rule.name}' draws its drafts, so the shape of a tree must not depend on them, "
+            f"and that of '{policy.label}' does",
+            field="policy",
+            remedy="Use chain (without an early stop), medusa or sequoia",
+        )
 
 
 def _params(sampling: Mapping[str, Any]) -> SamplingParams:

@@ -17,7 +17,6 @@ from torch import Tensor
 
 from adaptivespec.core.commit import Commit, StopState, commit
 from adaptivespec.core.draft import Draft
-from adaptivespec.core.errors import ConfigError
 from adaptivespec.core.law import Law
 from adaptivespec.core.sampling import Sampler, SamplingParams
 from adaptivespec.core.trace import StepTrace, nodes_of
@@ -190,16 +189,7 @@ class _Decoder:
         if plan.draft_nothing:
             return Draft(DraftTree.root_only(self.output[-1], self.session.target.device))
         rule = self.request.rule
-        sampler = None
-        if rule.sampled_drafts:
-            if not plan.fixed_shape:
-                raise ConfigError(
-                    f"rule '{rule.name}' draws its drafts, so the tree's shape must not depend on "
-                    f"them, and that of '{self.request.policy.label}' does",
-                    field="policy",
-                    remedy="Use chain (without an early stop) or medusa",
-                )
-            sampler = self.sampler
+        sampler = self.sampler if rule.sampled_drafts else None
         return self.session.draft(plan, sampler, rule.draft_hidden)
 
     @torch.inference_mode()

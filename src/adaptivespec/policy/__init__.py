@@ -19,6 +19,14 @@ POLICIES: Registry[Policy] = Registry(
         "static": "adaptivespec.policy.static:StaticPolicy",
         "eagle2": "adaptivespec.policy.eagle2:Eagle2Policy",
         "dcs": "adaptivespec.policy.dcs:DcsPolicy",
+        "medusa": "adaptivespec.policy.medusa:MedusaPolicy",
+        "talon": "adaptivespec.policy.talon:TalonPolicy",
+        "opt_tree": "adaptivespec.policy.opt_tree:OptTreePolicy",
+        "sequoia": "adaptivespec.policy.sequoia:SequoiaPolicy",
+        "specdec": "adaptivespec.policy.specdec:SpecDecPolicy",
+        "ema": "adaptivespec.policy.ema:EmaPolicy",
+        "bandit": "adaptivespec.policy.bandit:BanditPolicy",
+        "priced": "adaptivespec.policy.priced:PricedPolicy",
     },
 )
 

@@ -42,7 +42,8 @@ class Acceptance:
         """
         index = _places(depth, logq.shape[-1], logq.device) + torch.bucketize(logq, _edges(logq))
         q = logq.exp()
-        c = torch.addcmul(self.base[index], self.slope[index], q).clamp_(_LEAST, _MOST)
+        base, slope = self.base.to(logq.device), self.slope.to(logq.device)
+        c = torch.addcmul(base[index], slope[index], q).clamp_(_LEAST, _MOST)
         if self.shift:
             c = torch.sigmoid(torch.logit(c) + self.shift)
         c *= q > 0

@@ -99,7 +99,6 @@ class Policy(ABC):
         formula, source: for the table of policies: the decision in one line, and its paper.
         Options: the policy's options, a pydantic model.
         needs_draft: False when the policy never drafts, so that no drafter need be loaded.
-        needs_costs: True when ``costs`` must be filled before the first plan.
         tree: False when it only ever drafts chains.
         costs: what passes cost on this machine; set by the engine where ``needs_costs``.
         memory: what outlives a request, None when nothing does. The engine hands the memory of one
@@ -111,13 +110,17 @@ class Policy(ABC):
     source: ClassVar[str] = ""
     Options: ClassVar[type[PolicyOptions]] = PolicyOptions
     needs_draft: ClassVar[bool] = True
-    needs_costs: ClassVar[bool] = False
     tree: ClassVar[bool] = True
     costs: CostProfile | None = None
     memory: object | None = None
 
     def __init__(self, options: PolicyOptions | None = None) -> None:
         self.options = self.Options() if options is None else options
+
+    @property
+    def needs_costs(self) -> bool:
+        """True when ``costs`` must be filled before the first plan."""
+        return False
 
     @property
     def label(self) -> str:

@@ -8,6 +8,7 @@ calibrated acceptance c where the plan brings one.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
@@ -35,18 +36,21 @@ class Keep:
         relative: only those with a score of at least this share of the level's best, in [0, 1].
         absolute: only those with a score of at least this, in [0, 1].
         drop: nodes that are not kept are no candidates for the tree either.
+        first: the first level where relative, absolute and drop apply, >= 1.
     """
 
     width: int | None = None
     relative: float = 0.0
     absolute: float = 0.0
     drop: bool = False
+    first: int = 1
 
     def __post_init__(self) -> None:
         if self.width is not None:
             _within("width", self.width, 1, MOST_NODES)
         _within("relative", self.relative, 0, 1)
         _within("absolute", self.absolute, 0, 1)
+        _within("first", self.first, 1, MOST_STEPS)
 
 
 @dataclass(frozen=True)
@@ -133,13 +137,21 @@ class TreePlan:
         _within("num_steps", self.num_steps, 0, MOST_STEPS)
         _within("topk", self.topk, 1, MOST_TOPK)
         _within("num_draft_tokens", self.num_draft_tokens, 0, MOST_NODES)
+        before = 0
+        for size, price in self.prices:
+            if size <= before or not math.isfinite(price):
+                raise ConfigError(
+                    f"sizes must rise from 1 and prices be finite, got {size} at {price!r}",
+                    field="prices",
+                )
+            before = size
 
     @classmethod
     def fixed(cls, positions: tuple[tuple[int, ...], ...]) -> TreePlan:
         """The plan of a fixed tree; ConfigError unless every parent stands before its child."""
         known: set[tuple[int, ...]] = {()}
         for node in positions:
-            if not node or node[:-1] not in known or node in known:
+            if not node or node[-1] < 0 or node[:-1] not in known or node in known:
                 raise ConfigError(
                     f"{list(node)} must be new and come after its parent", field="positions"
                 )

@@ -124,7 +124,6 @@ class PricedPolicy(Policy):
     formula: ClassVar[str] = "argmax of 1 + sum a(u) - rate (levels t_draft + t_verify(n))"
     source: ClassVar[str] = "AdaptiveSpec; renewal reward"
     Options: ClassVar[type[PolicyOptions]] = PricedOptions
-    needs_costs: ClassVar[bool] = True
 
     def __init__(self, options: PolicyOptions | None = None) -> None:
         super().__init__(options)
@@ -135,6 +134,11 @@ class PricedPolicy(Policy):
         self._arm = 0
         self._rounds = 0
         self.begin()
+
+    @property
+    def needs_costs(self) -> bool:
+        """Always."""
+        return True
 
     def begin(self) -> None:
         """The request's shift and its counters back to zero."""

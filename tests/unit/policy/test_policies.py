@@ -37,6 +37,11 @@ def test_plan_bounds(values, field, interval):
         (lambda: Keep(absolute=-1), "absolute"),
         (lambda: TreePlan.fixed(((0, 1), (0,))), "positions"),
         (lambda: TreePlan.fixed(((0,), (0,))), "positions"),
+        (lambda: TreePlan.fixed(((-1,),)), "positions"),
+        (lambda: Keep(first=0), "first"),
+        (lambda: TreePlan(1, 1, 2, prices=((0, 1.0),)), "prices"),
+        (lambda: TreePlan(1, 1, 2, prices=((2, 1.0), (2, 2.0))), "prices"),
+        (lambda: TreePlan(1, 1, 2, prices=((1, float("nan")),)), "prices"),
     ],
 )
 def test_bounds_of_the_parts_of_a_plan(make, field):
