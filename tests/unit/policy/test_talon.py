@@ -45,9 +45,10 @@ def test_growing_ends_at_the_depth_cap():
     growth = Growth(9, make_policy("talon:num_draft_tokens=30,topk=2,num_steps=3").largest())
     for _ in range(3):
         assert growth.stopped == ""
-        growth.expand(torch.tensor([[1, 2]]), torch.tensor([[0.99, 0.01]]).log())
+        offers = torch.tensor([[1, 2]] * growth.width), torch.tensor([[0.99, 0.01]] * growth.width)
+        growth.expand(offers[0], offers[1].log())
     assert growth.stopped == "depth"
-    assert growth.draft().tree.num_nodes == 4
+    assert growth.draft().tree.num_nodes == 5  # two on the first level, one on each other
 
 
 def test_options_as_text_and_back():
