@@ -146,6 +146,13 @@ class FakeEngine:
     """`Engine` as the command line sees it."""
 
     model_name = "fake"
+    head_name = "fake-head"
+    dtype = "float32"
+    tokenizer = SimpleNamespace(eos_token_ids=(0,), special_ids=frozenset({0, 1}))
+    target = SimpleNamespace(limits=SimpleNamespace(max_model_len=1000))
+
+    def prepare(self, *arguments: Any) -> None:
+        """There are no costs to measure."""
 
     def __init__(self, text: str = TEXT, delay: float = 0.0, limit: int = 1000) -> None:
         self.words = [word for word in text.replace(" ", " \0").split("\0") if word]

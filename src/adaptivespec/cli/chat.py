@@ -63,6 +63,7 @@ def chat(
     speculation.make_rule()
     with display.progress(common.quiet) as progress:
         engine = model.load(progress)
+        engine.prepare(*speculation.policy_choice(), progress)
     conversation = Conversation(
         engine, speculation, sampling, system=chat.system, quiet=common.quiet
     )

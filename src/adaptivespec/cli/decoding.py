@@ -27,8 +27,9 @@ class SpeculationOptions:
             "-r",
             panel=SPECULATION,
             env="RULE",
-            help="What drafted tokens are accepted: strict (lossless), margin, or a preset: paper, "
-            "safe. Also margin:0.2.",
+            help="What drafted tokens are accepted: strict (lossless), margin, a preset (paper, "
+            "safe) or another; see `adaptivespec rules`. With options: margin:0.2, "
+            "fly:window=6,theta=0.3.",
         ),
     ] = "strict"
     kappa: Annotated[
@@ -47,8 +48,8 @@ class SpeculationOptions:
         option(
             "--rule-option",
             panel=SPECULATION,
-            help="Another option of the rule, as in max_regret=4. Repeatable. An unknown "
-            "name lists the legal ones.",
+            help="Another option of the rule, as in max_regret=4. Repeatable. "
+            "`adaptivespec rules NAME` lists them.",
             metavar="NAME=VALUE",
         ),
     ] = field(default_factory=list)
@@ -58,8 +59,9 @@ class SpeculationOptions:
             "--policy",
             panel=SPECULATION,
             env="POLICY",
-            help="How the draft tree is shaped: auto, none, chain, static, eagle2, dcs. Also "
-            "chain:3, static:5,4,16.",
+            help="How the draft tree is shaped: auto, none, chain, static, eagle2, dcs or another; "
+            "see `adaptivespec policies`. With options: chain:3, static:5,4,16, "
+            "dcs:alpha=0.2,patience=3.",
         ),
     ] = "auto"
     policy_option: Annotated[
@@ -67,8 +69,8 @@ class SpeculationOptions:
         option(
             "--policy-option",
             panel=SPECULATION,
-            help="An option of the policy, as in alpha=0.2. Repeatable. An unknown "
-            "name lists the legal ones.",
+            help="An option of the policy, as in alpha=0.2. Repeatable. "
+            "`adaptivespec policies NAME` lists them.",
             metavar="NAME=VALUE",
         ),
     ] = field(default_factory=list)

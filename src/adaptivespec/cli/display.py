@@ -19,7 +19,6 @@ if TYPE_CHECKING:
     from adaptivespec.cli.play import Played
     from adaptivespec.engine import TokenInfo
     from adaptivespec.engine.weights.progress import ProgressEvent
-    from adaptivespec.engine.weights.store import CachedModel
     from adaptivespec.train.head import TrainEvent
 
 __all__ = [
@@ -29,7 +28,6 @@ __all__ = [
     "error",
     "note",
     "progress",
-    "show_models",
     "show_statistics",
     "show_summary",
     "show_tokens",
@@ -143,18 +141,28 @@ def progress(quiet: bool = False) -> Iterator[Callable[[ProgressEvent], None] | 
         yield announce
         return
 
-    from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeElapsedColumn
+    from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
-    columns = (TextColumn("{task.description:12}"), BarColumn(), DownloadColumn())
+    columns = (TextColumn("{task.description:12}"), BarColumn(), TextColumn("{task.fields[of]}"))
     with Progress(*columns, TimeElapsedColumn(), console=console, transient=True) as bars:
 
         def draw(event: ProgressEvent) -> None:
             if event.stage not in seen:
-                seen[event.stage] = bars.add_task(event.stage, total=event.total)
+                seen[event.stage] = bars.add_task(event.stage, total=event.total, of="")
             total = None if event.stage == "waiting" else event.total
-            bars.update(seen[event.stage], completed=event.done, total=total)
+            bars.update(seen[event.stage], completed=event.done, total=total, of=_amount(event))
 
         yield draw
+
+
+def _amount(event: ProgressEvent) -> str:
+    """How far a stage is: passes, seconds or bytes."""
+    if event.stage == "measuring costs":
+        return f"{event.done}/{event.total}"
+    if event.stage == "waiting":
+        return f"{event.done} s"
+    of = "" if event.total is None else f"/{event.total / 1e6:.1f}"
+    return f"{event.done / 1e6:.1f}{of} MB"
 
 
 def show_statistics(played: Played) -> None:
@@ -252,23 +260,6 @@ def _kind(token: TokenInfo) -> str:
     return str(getattr(token.kind, "value", token.kind))
 
 
-def show_models(models: Sequence[CachedModel], root: str) -> None:
-    """The cached models, as a table on stdout; a hint on stderr when there is none."""
-    if not models:
-        note(f"no models in {root}; `adaptivespec models fetch` gets the embedded one", "dim")
-        return
-    table = Table("name", "size", "source", "path", box=None, header_style="bold")
-    for model in models:
-        state = "" if model.complete else " (damaged)"
-        table.add_row(
-            Text(model.name + state),
-            f"{model.size_bytes / 1e6:,.0f} MB",
-            Text(model.source),
-            Text(str(model.path)),
-        )
-    _console().print(table)
-
-
 #: Where there is no terminal to redraw, a training run prints a line this often.
 SECONDS_BETWEEN_LINES = 30.0
 
@@ -328,6 +319,8 @@ def _training_lines(console: Console) -> Callable[[TrainEvent], None]:
 
 
 def _stage_text(event: TrainEvent) -> str:
+    if "harmless" in event.values:
+        return f"{event.stage}, {event.values['harmless']} harmless"
     loss = event.values.get("loss")
     return event.stage if loss is None else f"{event.stage} loss {loss[0]:.2f}"
 

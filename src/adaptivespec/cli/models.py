@@ -9,7 +9,7 @@ from typing import Annotated
 
 import typer
 
-from adaptivespec.cli import display
+from adaptivespec.cli import display, tables
 from adaptivespec.cli.errors import guarded
 
 __all__ = ["app"]
@@ -113,4 +113,4 @@ def path(cache_dir: CacheDir = None, debug: Debug = False) -> None:
 def _list(cache_dir: Path | None) -> None:
     from adaptivespec.engine.weights.store import list_models, models_dir
 
-    display.show_models(list_models(cache_dir), str(models_dir(cache_dir)))
+    tables.show_models(list_models(cache_dir), str(models_dir(cache_dir)))

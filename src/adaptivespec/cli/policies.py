@@ -49,10 +49,10 @@ def policies(
 
 
 def _entry(name: str) -> Entry:
-    """A policy; ConfigError listing the legal names otherwise."""
+    """A policy with its default options; ConfigError listing the legal names otherwise."""
     from adaptivespec.policy import POLICIES
 
-    policy = POLICIES.load(name)
+    policy = POLICIES.create(name)
     return Entry(
         POLICIES.describe_one(name),
         traits={

@@ -51,34 +51,28 @@ def rules(
 
 
 def _entry(name: str) -> Entry:
-    """A rule or a preset; ConfigError listing the legal names otherwise."""
+    """A rule or a preset, by its default options; ConfigError listing the legal names otherwise."""
     from adaptivespec.core.registry import unknown_name
     from adaptivespec.verify import PRESETS, RULES, make_rule, rule_names
 
     if name not in rule_names():
         raise unknown_name("rule", name, rule_names())
-    rule_name = PRESETS.get(name, name)
-    rule, info = RULES.load(rule_name), RULES.describe_one(rule_name)
-    values = rule.presets[name] if name in PRESETS else {}
-    if values:
-        options = (replace(o, value=values.get(o.name, o.value)) for o in info.options)
-        info = replace(
-            info,
-            name=name,
-            formula=f"{rule_name} with {pairs(values)}",
-            options=tuple(options),
-        )
+    rule = make_rule(name)
+    info = RULES.describe_one(rule.name)
+    if name in PRESETS:
+        values = rule.presets[name]
+        options = tuple(replace(o, value=values.get(o.name, o.value)) for o in info.options)
+        formula = f"{rule.name} with {pairs(values)}"
+        info = replace(info, name=name, formula=formula, options=options)
     return Entry(
         info,
         traits={
             "training_free": not rule.trained,
             "tree": rule.tree,
             "sampling": rule.sampling,
-            "lossless": not rule.trained and make_rule(name).lossless,
+            "lossless": rule.lossless,
         },
-        preset_of=rule_name if name in PRESETS else None,
-        presets={}
-        if name in PRESETS
-        else {each: rule.presets[each] for each, owner in PRESETS.items() if owner == name},
+        preset_of=PRESETS.get(name),
+        presets={each: rule.presets[each] for each, owner in PRESETS.items() if owner == name},
         notes={"reads": rule.signals},
     )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import textwrap
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -16,6 +17,7 @@ from adaptivespec.cli import display
 
 if TYPE_CHECKING:
     from adaptivespec.core.registry import EntryInfo
+    from adaptivespec.engine.weights.store import CachedModel
     from adaptivespec.policy.costs import CostProfile
     from adaptivespec.replay.arm import Arm
 
@@ -27,6 +29,7 @@ __all__ = [
     "show_entries",
     "show_entry",
     "show_json",
+    "show_models",
     "show_replay",
 ]
 
@@ -121,6 +124,24 @@ def show_entry(entry: Entry) -> None:
     show(*parts)
 
 
+def show_models(models: Sequence[CachedModel], root: str) -> None:
+    """The cached models, as a table on stdout; a hint on stderr when there is none."""
+    if not models:
+        hint = "`adaptivespec models fetch` gets the embedded one"
+        display.note(f"no models in {root}; {hint}", "dim")
+        return
+    table = Table("name", "size", "source", "path", box=None, header_style="bold")
+    for model in models:
+        state = "" if model.complete else " (damaged)"
+        table.add_row(
+            Text(model.name + state),
+            f"{model.size_bytes / 1e6:,.0f} MB",
+            Text(model.source),
+            Text(str(model.path)),
+        )
+    show(table)
+
+
 def show_costs(profile: CostProfile) -> None:
     """Verify and drafter passes in milliseconds, and against one node."""
     verify = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
@@ -144,19 +165,25 @@ def show_costs(profile: CostProfile) -> None:
 
 def show_replay(arms: Sequence[Arm]) -> None:
     """Replayed rules and policies in their ranking, a table for each cost profile."""
+    notes: dict[str, int] = {}
     for cost in dict.fromkeys(arm.cost for arm in arms):
         table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
-        table.add_column("rule")
-        table.add_column("policy")
-        numbers = ["tokens/step", "nodes", "levels", "promoted/100"]
-        numbers += ["ms/token", "speed-up"] if cost is not None else []
-        for name in numbers:
-            table.add_column(name, justify="right")
-        table.add_column("exactness")
+        for name in ("rule", "policy"):
+            table.add_column(name, overflow="fold")
+        timed = ("ms/token", "speed-up") if cost is not None else ()
+        for name in ("tau", "nodes", "levels", "prom/100", *timed):
+            table.add_column(name, justify="right", no_wrap=True)
+        table.add_column("exactness", no_wrap=True)
         for arm in arms:
             if arm.cost == cost:
-                table.add_row(*_replay_cells(arm))
+                exactness = "exact"
+                if arm.exactness != "exact":
+                    note = notes.setdefault(arm.exactness, len(notes) + 1)
+                    exactness = f"approx. ({note})"
+                table.add_row(*_replay_cells(arm), exactness)
         show(*([] if cost is None else [Text(cost.name, style="bold")]), table)
+    for text, number in notes.items():
+        show(Text(f"({number}) {text}"))
 
 
 def _replay_cells(arm: Arm) -> list[Text]:
@@ -171,7 +198,7 @@ def _replay_cells(arm: Arm) -> list[Text]:
     if arm.cost is not None:
         numbers += [(arm.ms_per_token, "{:.2f}"), (arm.speedup, "{:.2f}x")]
     cells = ["-" if value is None else form.format(value) for value, form in numbers]
-    return [Text(cell) for cell in (arm.rule.label, arm.policy.label, *cells, arm.exactness)]
+    return [Text(cell) for cell in (arm.rule.label, arm.policy.label, *cells)]
 
 
 def pairs(options: Mapping[str, Any]) -> str:
@@ -239,14 +266,22 @@ def _short(text: str) -> str:
 
 
 def _prose(doc: str) -> Text:
-    """A docstring, its paragraphs filled to the width; lists and blocks are left as they are."""
+    """A docstring filled to the width: paragraphs and list items; indented blocks stay."""
     width = min(_console().width, _PROSE)
-    paragraphs = []
-    for paragraph in doc.replace("``", "`").split("\n\n"):
-        lines = paragraph.splitlines()
-        plain = not any(line.startswith((" ", "*", "-")) for line in lines)
-        paragraphs.append(textwrap.fill(" ".join(lines), width) if plain else paragraph)
-    return Text("\n\n".join(paragraphs))
+    blocks = []
+    for block in doc.replace("``", "`").split("\n\n"):
+        if block.startswith(" "):
+            blocks.append(block)
+            continue
+        items = re.split(r"\n(?=[*-] )", block)
+        indents = ["  " if item.startswith(("* ", "- ")) else "" for item in items]
+        blocks.append(
+            "\n".join(
+                textwrap.fill(" ".join(item.split()), width, subsequent_indent=indent)
+                for item, indent in zip(items, indents, strict=True)
+            )
+        )
+    return Text("\n\n".join(blocks))
 
 
 def _yes(value: bool) -> str:

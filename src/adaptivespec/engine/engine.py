@@ -163,6 +163,16 @@ class Engine:
             self._costs = cached(cache_root(self._cache_dir), key, make, full or fresh)
         return self._costs
 
+    def prepare(
+        self,
+        policy: str | Policy = "auto",
+        policy_options: Mapping[str, Any] | None = None,
+        progress: ProgressCallback | None = None,
+    ) -> None:
+        """Do now what the first request with this policy would wait for: measure costs."""
+        if self._policy(policy, policy_options).needs_costs:
+            self.costs(progress=progress)
+
     def session(self) -> Session:
         """A conversation's memory, to be passed as `session=` to several calls."""
         return Session(self.target, self.drafter)
@@ -221,6 +231,7 @@ class Engine:
         plan = None
         if record is not None:
             plan = recording_plan(record, chosen_rule, params, policy, trace)
+            policy = "static:{},{},{}".format(*plan.triple)  # says what is drafted; needs a drafter
         chosen_policy = self._policy(policy, policy_options)
         _check_rule(chosen_rule, params, chosen_policy)
         chosen_rule.check_target(self.model_name)
@@ -311,7 +322,7 @@ def _check_rule(rule: Rule, params: SamplingParams, policy: Policy) -> None:
             field="temperature",
             remedy="Set temperature to 0, or use another rule",
         )
-    if rule.sampled_drafts and policy.needs_draft and not policy.largest().fixed_shape:
+    if rule.sampled_drafts and policy.needs_draft and not policy.fixed_shape:
         raise ConfigError(
             f"rule '{rule.name}' draws its drafts, so the shape of a tree must not depend on them, "
             f"and that of '{policy.label}' does",

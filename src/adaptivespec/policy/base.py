@@ -123,6 +123,11 @@ class Policy(ABC):
         return False
 
     @property
+    def fixed_shape(self) -> bool:
+        """True when no tree's shape depends on what is drafted, as drawn drafts demand."""
+        return self.largest().fixed_shape
+
+    @property
     def label(self) -> str:
         """Name and options that are not the default, as ``make_policy`` reads them."""
         return spec_of(self.name, self.options.model_dump(mode="json", exclude_defaults=True))

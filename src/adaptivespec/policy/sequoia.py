@@ -80,6 +80,11 @@ class SequoiaPolicy(Policy):
         """True when the machine decides on the size."""
         return self._opts.num_draft_tokens is None or self._opts.num_steps is None
 
+    @property
+    def fixed_shape(self) -> bool:
+        """Always: ``largest`` may be a bound only, but every plan is a fixed tree."""
+        return True
+
     def propose(self, signals: Signals) -> TreePlan:
         """Always the same tree."""
         o = self._opts

@@ -8,8 +8,8 @@ from adaptivespec.verify.strict import StrictRule
 
 
 def test_names():
-    assert RULES.names() == ["strict", "margin"]
-    assert rule_names() == ["strict", "margin", "paper", "safe"]
+    assert RULES.names()[:2] == ["strict", "margin"]
+    assert rule_names() == [*RULES.names(), "paper", "safe"]
     for name in rule_names():
         assert make_rule(name)
 
@@ -85,7 +85,7 @@ def test_a_rule_is_returned_as_it_is():
             "mragin",
             {},
             "rule",
-            ["'mragin'", "Did you mean 'margin'", "strict, margin, paper, safe"],
+            ["'mragin'", "Did you mean 'margin'", "strict, margin, ", "paper, safe"],
         ),
         ("sfae", {}, "rule", ["Did you mean 'safe'"]),
         ("strict", {"kappa": 0.2}, "kappa", ["'strict' has no kappa", "margin"]),

@@ -12,8 +12,9 @@ __all__ = ["ProgressCallback", "ProgressEvent", "silent"]
 class ProgressEvent:
     """One report of a running stage.
 
-    ``stage`` is "waiting" (another process is at it), "downloading", "extracting" or "converting".
-    ``done`` and ``total`` count bytes (seconds while waiting); ``total`` is None while unknown. The
+    ``stage`` is "waiting" (another process is at it), "downloading", "extracting", "converting" or
+    "measuring costs". ``done`` and ``total`` count bytes (seconds while waiting, rounds of passes
+    while measuring); ``total`` is None while unknown. The
     last event of a stage has ``done == total`` if the total was known.
     """
 
