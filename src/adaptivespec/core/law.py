@@ -19,6 +19,8 @@ from adaptivespec.core.tree import DraftTree
 _BLOCK = 128  # tokens per block of the two-level inverse CDF
 _FIRST_LOOK = 256  # tokens top-p looks at before it looks at more
 _SMALLEST_TEMPERATURE = 2.0**-126  # smallest normal float32; below it 0 / 0 would come up
+_ROW_BLOCK = 2**19  # most logits that a reduction with exp copies at once; larger is slower on CPU
+_UNDERFLOW = 128.0  # nats below the peak at which a float32 probability is 0
 
 
 @dataclass(frozen=True, eq=False)
@@ -46,6 +48,23 @@ class Law:
     def logp(self) -> Tensor | None:
         """f32[..., N, V]: log p_T in nats, -inf for excluded tokens; None at temperature 0."""
         return None if self.scaled is None else self.scaled.log_softmax(-1)
+
+    @property
+    def log_norm(self) -> Tensor:
+        """f32[..., N]: logsumexp(z) - peak at temperature 1, in nats, >= 0: -ln of the largest p.
+
+        So p(x) = exp(-drop - log_norm), p being the softmax of z whatever the temperature.
+        """
+        return self._moments[0]
+
+    @property
+    def entropy(self) -> Tensor:
+        """f32[..., N]: entropy of the softmax of z at temperature 1, in nats, in [0, ln V]."""
+        return self._moments[1]
+
+    @cached_property
+    def _moments(self) -> tuple[Tensor, Tensor]:
+        return log_norm_and_entropy(self.logits, self.peak)
 
     def drop_of(self, token: Tensor) -> Tensor:
         """f32[..., N]: peak - z of one token (i64[..., N]) at each node, in nats, >= 0."""
@@ -75,6 +94,39 @@ def at_parent(rows: Tensor, tree: DraftTree) -> Tensor:
     token = tree.token_index.unsqueeze(-2)
     every = rows.gather(-1, token.expand(*token.shape[:-2], size, size))  # [..., row, node]
     return every.gather(-2, tree.parent_index.unsqueeze(-2)).squeeze(-2)
+
+
+def log_norm_and_entropy(z: Tensor, peak: Tensor) -> tuple[Tensor, Tensor]:
+    """logsumexp(z) - peak and the entropy of softmax(z) of each row, in nats.
+
+    Works through blocks of rows, so that however large the batch only one block is ever copied.
+
+    Args:
+        z: [..., V], any floating type; -inf is a token of probability 0.
+        peak: f32[...], max z.
+
+    Returns two f32[...].
+    """
+    vocab = z.shape[-1]
+    every, peaks = z.reshape(-1, vocab), peak.reshape(-1, 1)
+    step = max(1, _ROW_BLOCK // vocab)
+    norms, entropies = [], []
+    for start in range(0, len(every), step):
+        rows, top = every[start : start + step], peaks[start : start + step]
+        p = rows.softmax(-1, dtype=torch.float32)
+        norm = p.amax(-1).reciprocal().log()
+        # 0 * inf would be NaN; from this drop on p is 0 and any finite number does.
+        weighted = (top - rows).float().clamp_max_(_UNDERFLOW).mul_(p)
+        norms.append(norm)
+        entropies.append(norm + _row_sum(weighted))
+    return torch.cat(norms).reshape(peak.shape), torch.cat(entropies).reshape(peak.shape)
+
+
+def _row_sum(rows: Tensor) -> Tensor:
+    """f32[R]: sums of f32[R, V] in two levels; one level may split a lone row among threads."""
+    if rows.shape[-1] % _BLOCK:
+        rows = torch.nn.functional.pad(rows, (0, -rows.shape[-1] % _BLOCK))
+    return rows.reshape(len(rows), -1, _BLOCK).sum(-1).sum(-1)
 
 
 def greedy_law(logits: Tensor) -> Law:

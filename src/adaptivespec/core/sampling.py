@@ -196,9 +196,11 @@ class Sampler:
         q = weight / weight.sum(-1, keepdim=True)
         if self._drafts is None:
             self._drafts = _generator((self._seed ^ 0xD1B54A32D192ED03) & _SEED_MASK)
-        noise = torch.rand(logits.shape, generator=self._drafts).to(logits.device)
-        gumbel = noise.clamp_min(2.0**-25).log().neg().log().neg()
-        index = (q.log() + gumbel).topk(k, -1).indices
+        # Gumbel top-k as a race of exponentials. Float64 uniforms, because those of float32 come in
+        # steps of 2^-24 and would hardly ever draw the many tokens that are rarer than that.
+        noise = torch.rand(logits.shape, generator=self._drafts, dtype=torch.float64)
+        finish = noise.log().neg().float().to(logits.device)
+        index = (q / finish).topk(k, -1).indices
         return index, q.gather(-1, index).log(), q
 
     def _uniforms(self, tree: DraftTree, start: int) -> Tensor:

@@ -16,6 +16,17 @@ RULES: Registry[Rule] = Registry(
     {
         "strict": "adaptivespec.verify.strict:StrictRule",
         "margin": "adaptivespec.verify.margin:MarginRule",
+        "fly": "adaptivespec.verify.fly:FlyRule",
+        "csd": "adaptivespec.verify.csd:CsdRule",
+        "regret": "adaptivespec.verify.regret:RegretRule",
+        "rejection": "adaptivespec.verify.rejection:RejectionRule",
+        "typical": "adaptivespec.verify.typical:TypicalRule",
+        "relaxed": "adaptivespec.verify.relaxed:RelaxedRule",
+        "mars": "adaptivespec.verify.mars:MarsRule",
+        "threshold": "adaptivespec.verify.threshold:ThresholdRule",
+        "cascade": "adaptivespec.verify.cascade:CascadeRule",
+        "judge": "adaptivespec.verify.judge:JudgeRule",
+        "semantic": "adaptivespec.verify.semantic:SemanticRule",
     },
 )
 

@@ -112,6 +112,9 @@ class Rule(ABC):
         """Name and options that are not the default, as ``make_rule`` reads them."""
         return spec_of(self.name, self.options.model_dump(mode="json", exclude_defaults=True))
 
+    def check_target(self, name: str) -> None:  # noqa: B027
+        """Refuse a target called ``name`` that the rule cannot serve; before the first step."""
+
     @abstractmethod
     def choose(self, law: Law, tree: DraftTree, state: VerifyState) -> Choice:
         """The token to follow at every node; valid until logits are overwritten."""

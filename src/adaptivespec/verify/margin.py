@@ -16,6 +16,7 @@ from adaptivespec.core.tree import DraftTree
 from adaptivespec.core.verdict import Choice
 from adaptivespec.verify.base import Rule, RuleOptions, VerifyState
 from adaptivespec.verify.limits import Limits
+from adaptivespec.verify.paths import exact, follow_best
 
 _SMALLEST_UNIFORM = 2.0**-25  # half a step of float32 uniforms: keeps log(-log(u)) finite at u = 0
 
@@ -158,8 +159,5 @@ def promote(
         score = noise.clamp_min(_SMALLEST_UNIFORM).log().neg().log() - logp
     score = torch.where(eligible, score, math.inf)
     # The target's own token beats every sibling: choosing it rewrites nothing.
-    score = torch.where(token == target.gather(-1, tree.parent_index), -math.inf, score)
-    family = tree.parent.unsqueeze(-2) == tree.index.unsqueeze(-1)  # (v, i): i is a child of v
-    best, child = torch.where(family, score.unsqueeze(-2), math.inf).min(-1)  # first on ties
-    replace = (best < math.inf) > protected[target]
-    return torch.where(replace, token.gather(-1, child), target)
+    score = torch.where(exact(target, tree), -math.inf, score)
+    return follow_best(target, tree, score, protected)

@@ -2,6 +2,7 @@ import math
 
 import pytest
 import torch
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from adaptivespec.core.law import draw, filtered, greedy_law, sampled_law
 from adaptivespec.core.tree import DraftTree
@@ -165,3 +166,74 @@ def test_a_row_does_not_depend_on_its_neighbours(vocab, filters):
         alone = sampled_law(z[row : row + 1], u[row : row + 1], 0.7, **filters)
         assert alone.target[0] == together.target[row]
         assert torch.equal(alone.scaled[0], together.scaled[row])
+
+
+def test_log_norm_and_entropy_by_hand():
+    z = torch.tensor([[0.5, 0.25, 0.25, 0.0], [1.0, 0.0, 0.0, 0.0], [0.25] * 4]).log() + 7
+    law = greedy_law(z)
+    assert law.log_norm.tolist() == pytest.approx([math.log(2), 0.0, math.log(4)], abs=1e-6)
+    # 0.5 ln 2 + 2 * 0.25 ln 4 = 1.5 ln 2
+    assert law.entropy.tolist() == pytest.approx([1.5 * math.log(2), 0.0, math.log(4)], abs=1e-6)
+    assert (law.log_norm >= 0).all()
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16, torch.float64])
+@pytest.mark.parametrize("vocab", [3, 128, 130, 1000])
+def test_log_norm_and_entropy_are_the_softmax_of_the_raw_logits(dtype, vocab):
+    z = (torch.randn(2, 3, vocab, generator=torch.Generator().manual_seed(vocab)) * 5).to(dtype)
+    z[0, 1, 0] = -INF
+    p = z.double().softmax(-1)
+    uniform = torch.zeros(2, 3, dtype=torch.float64)
+    for law in (greedy_law(z), sampled_law(z, uniform, 0.5, top_k=2)):  # whatever the temperature
+        assert law.log_norm.shape == law.entropy.shape == (2, 3)
+        assert law.log_norm.dtype == law.entropy.dtype == torch.float32
+        assert torch.allclose(law.log_norm.double(), -p.amax(-1).log(), atol=1e-6)
+        assert torch.allclose(law.entropy.double(), torch.special.entr(p).sum(-1), atol=1e-5)
+
+
+def test_large_logits_keep_their_entropy():
+    z = torch.tensor([[1e4, 1e4 - 1.0, -1e4, -1e30]])
+    p = torch.tensor([0.0, -1.0]).softmax(-1)
+    law = greedy_law(z)
+    assert law.entropy[0] == pytest.approx(float(torch.special.entr(p).sum()), abs=1e-6)
+    assert law.log_norm[0] == pytest.approx(math.log(1 + math.exp(-1)), abs=1e-6)
+
+
+@pytest.mark.parametrize("vocab", [130, 49152])
+def test_log_norm_and_entropy_of_a_row_do_not_depend_on_its_neighbours(vocab):
+    z = torch.randn(7, vocab, generator=torch.Generator().manual_seed(vocab)) * 4
+    law = greedy_law(z)
+    threads = torch.get_num_threads()
+    try:
+        torch.set_num_threads(2)
+        for row in range(7):
+            alone = greedy_law(z[row : row + 1])
+            assert alone.log_norm[0] == law.log_norm[row]
+            assert alone.entropy[0] == law.entropy[row]
+    finally:
+        torch.set_num_threads(threads)
+
+
+def test_log_norm_and_entropy_never_copy_a_whole_batch(monkeypatch):
+    z = torch.randn(5, 4, 100, generator=torch.Generator().manual_seed(2))
+    whole = greedy_law(z)
+    want = whole.log_norm, whole.entropy
+    monkeypatch.setattr("adaptivespec.core.law._ROW_BLOCK", 300)
+    law = greedy_law(z)
+    with Largest() as seen:
+        got = law.log_norm, law.entropy
+    assert seen.size == 3 * 128  # three rows of 100, padded for the sum
+    assert torch.equal(got[0], want[0])
+    assert torch.equal(got[1], want[1])
+
+
+class Largest(TorchDispatchMode):
+    """Records the entries of the largest tensor that is created, views not counted."""
+
+    size = 0
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        out = func(*args, **(kwargs or {}))
+        if isinstance(out, torch.Tensor) and not func.is_view:
+            self.size = max(self.size, out.numel())
+        return out
