@@ -44,7 +44,9 @@ def test_json_has_the_documented_schema(cli, tmp_path):
     assert result["lossless"] is False
     assert result["text"].strip()
 
-    steps = [json.loads(line) for line in trace.read_text(encoding="utf-8").splitlines()]
+    lines = trace.read_text(encoding="utf-8").splitlines()
+    header, *steps = [json.loads(line) for line in lines]
+    assert (header["rule"], header["policy"]) == (result["rule"], result["policy"])
     numbers = result["speculative"]
     assert len(steps) == numbers["num_spec_steps"]
     for total, part in (

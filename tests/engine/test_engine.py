@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
-from adaptivespec.core.errors import ConfigError, ModelNotFoundError
+from adaptivespec.core.errors import AdaptiveSpecError, ConfigError, ModelNotFoundError
 from adaptivespec.engine import session as session_module
 from adaptivespec.engine.engine import Engine
-from fakes import tiny
+from fakes import scripted, tiny
 from fakes.scripted import LetterTokenizer
 
 POLICIES = ["chain:1", "chain:4", "static:3,3,9", "eagle2:4,2,7", "dcs"]
@@ -101,3 +101,29 @@ def test_loading_refuses_by_name(options: dict[str, Any], field: str) -> None:
         Engine.from_pretrained(**options)
     assert caught.value.field == field
     assert caught.value.remedy or "must be" in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "field"),
+    [
+        ({"rule": "regret", "temperature": 0.5}, "temperature"),
+        ({"rule": "rejection", "policy": "static"}, "policy"),
+        ({"rule": "rejection", "policy": "chain:num_steps=3,min_confidence=0.4"}, "policy"),
+        ({"rule": "judge"}, "rule_options.head"),
+    ],
+)
+def test_rules_are_refused_where_they_are_not_defined(
+    arguments: dict[str, Any], field: str
+) -> None:
+    made = scripted.engine(lambda prefix: scripted.prefer(5), lambda prefix: scripted.chain(5, 5))
+    with pytest.raises(AdaptiveSpecError) as caught:
+        made.generate([1], max_tokens=4, **arguments)
+    assert caught.value.field == field
+
+
+@pytest.mark.parametrize("policy", ["none", "chain:2", "medusa"])
+def test_rules_that_draw_drafts_take_fixed_shapes(policy: str) -> None:
+    made = scripted.engine(lambda prefix: scripted.prefer(5), lambda prefix: scripted.chain(5, 5))
+    result = made.generate([1], max_tokens=4, rule="rejection", policy=policy)
+    assert result.lossless
+    assert result.token_ids == [5] * 4

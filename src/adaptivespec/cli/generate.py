@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -20,8 +20,10 @@ from adaptivespec.cli.options import OUTPUT, CommonOptions, ModelOptions, option
 from adaptivespec.cli.play import Played, play
 
 if TYPE_CHECKING:
-    from adaptivespec.core.trace import StepTrace
+    from adaptivespec.core.sampling import SamplingParams
     from adaptivespec.engine import Engine, Stream
+    from adaptivespec.replay.trace_file import TraceWriter
+    from adaptivespec.verify.base import Rule
 
 __all__ = ["EPILOG", "generate"]
 
@@ -37,6 +39,8 @@ adaptivespec generate -p "Why is the sky blue?" --rule margin --kappa 0.2 --poli
 echo "Name three rivers." | adaptivespec generate -p - --rule safe --json
 
 adaptivespec generate ./my-llama --draft-model ./my-head -p @prompt.txt --trace steps.jsonl
+
+adaptivespec generate -p "Why is the sky blue?" --trace t.jsonl --record-width 4
 """
 
 
@@ -74,9 +78,22 @@ class OutputOptions:
         option(
             "--trace",
             panel=OUTPUT,
-            help="Write one JSON line per step to this file.",
+            help="Write a header and one JSON line per step to this file.",
             metavar="FILE",
         ),
+    ] = None
+    record_width: Annotated[
+        int | None,
+        option(
+            "--record-width",
+            panel=OUTPUT,
+            help="Draft a tree this wide (1 to 16) at every position and commit the model's own "
+            "tokens alone: a slow run whose trace `adaptivespec replay` tries policies on.",
+        ),
+    ] = None
+    record_depth: Annotated[
+        int | None,
+        option("--record-depth", panel=OUTPUT, help="Levels of that tree. Missing: 8."),
     ] = None
     logprobs: Annotated[
         bool,
@@ -107,23 +124,31 @@ def generate(
     The text goes to standard output as it comes; progress, notices and statistics go to standard
     error. Decoding is lossless unless a lossy rule is asked for.
     """
+    from adaptivespec.core.sampling import SamplingParams
+
     text = read_prompt(prompt.prompt)
     _refuse_conflicts(prompt)
-    sampling.check()
+    params = SamplingParams(**sampling.arguments())
     speculation.check_policy()
     rule = speculation.make_rule()
-    with _trace_file(output.trace) as on_step:
+    record = _record(output, speculation, rule, params)
+    with _trace_writer(output.trace) as writer:
         with display.progress(common.quiet) as progress:
             engine = model.load(progress)
+            engine.prepare(*speculation.policy_choice(), progress)
         if not rule.lossless and not common.quiet:
             display.disclose(speculation.rule)
         arguments = {
             **speculation.arguments(),
             **sampling.arguments(),
             "logprobs": output.logprobs,
-            "trace": on_step is not None,
+            "trace": writer is not None,
+            "record": record,
         }
-        played = play(_start(engine, text, prompt, arguments), _shower(output), on_step)
+        stream = _start(engine, text, prompt, arguments)
+        if writer is not None:
+            writer.begin(engine, stream.result, params, record)
+        played = play(stream, _shower(output), writer.write if writer is not None else None)
     _finish(played, output, common)
     engine.close()
     if played.interrupted:
@@ -197,24 +222,38 @@ def _shower(output: OutputOptions) -> Callable[[str, Sequence[Any]], None]:
     return lambda text, tokens: display.write(text)
 
 
-@contextmanager
-def _trace_file(path: Path | None) -> Iterator[Callable[[StepTrace], None] | None]:
-    """A function that writes a step to the file; None without a file."""
+def _trace_writer(path: Path | None) -> AbstractContextManager[TraceWriter | None]:
+    """A writer of the file, opened before anything else is done; None without a file."""
     if path is None:
-        yield None
-        return
-    from adaptivespec.core.errors import ConfigError
+        return nullcontext()
+    from adaptivespec.replay.trace_file import TraceWriter
 
-    try:
-        stream = path.open("w", encoding="utf-8")
-    except OSError as error:
-        raise ConfigError(
-            f"cannot write {path}: {error.strerror}",
-            field="trace",
-            remedy="Name a file in a directory that exists and may be written to",
-        ) from error
-    with stream:
-        yield lambda step: print(json.dumps(step.to_json()), file=stream, flush=True)
+    return TraceWriter(path)
+
+
+def _record(
+    output: OutputOptions,
+    speculation: SpeculationOptions,
+    rule: Rule,
+    params: SamplingParams,
+) -> tuple[int, int] | None:
+    """Width and depth of the tree to record, checked before a model is loaded; None for none."""
+    from adaptivespec.core.errors import ConfigError
+    from adaptivespec.engine.recording import DEFAULT_DEPTH, recording_plan
+
+    width, depth = output.record_width, output.record_depth
+    if width is None:
+        if depth is not None:
+            raise ConfigError(
+                "is the depth of a recording, and there is no width",
+                field="record_depth",
+                remedy="Add --record-width 4",
+            )
+        return None
+    record = width, DEFAULT_DEPTH if depth is None else depth
+    policy, _ = speculation.policy_choice()
+    recording_plan(record, rule, params, policy, output.trace is not None)
+    return record
 
 
 def _finish(played: Played, output: OutputOptions, common: CommonOptions) -> None:

@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from adaptivespec import __version__
-from adaptivespec.cli import chat, display, generate, models
+from adaptivespec.cli import chat, costs, display, generate, models, policies, replay, rules
 
 __all__ = ["app", "main"]
 
@@ -52,11 +52,16 @@ def root(
 
 app.command("generate", epilog=generate.EPILOG)(generate.generate)
 app.command("chat", epilog=chat.EPILOG)(chat.chat)
+app.command("rules", epilog=rules.EPILOG)(rules.rules)
+app.command("policies", epilog=policies.EPILOG)(policies.policies)
+app.command("costs", epilog=costs.EPILOG)(costs.costs)
+app.command("replay", epilog=replay.EPILOG)(replay.replay)
 app.add_typer(models.app, name="models")
 if find_spec("adaptivespec.cli.train_head") is not None:
-    from adaptivespec.cli import train_head
+    from adaptivespec.cli import train_head, train_judge
 
     app.command("train-head", epilog=getattr(train_head, "EPILOG", None))(train_head.train_head)
+    app.command("train-judge", epilog=train_judge.EPILOG)(train_judge.train_judge)
 
 
 #: Rounds that an idle OpenMP thread waits before it sleeps.  On an idle machine this many cost

@@ -176,10 +176,9 @@ def show_replay(arms: Sequence[Arm]) -> None:
         table.add_column("exactness", no_wrap=True)
         for arm in arms:
             if arm.cost == cost:
-                exactness = "exact"
-                if arm.exactness != "exact":
-                    note = notes.setdefault(arm.exactness, len(notes) + 1)
-                    exactness = f"approx. ({note})"
+                exactness = "exact" if arm.exactness.startswith("exact") else "approx."
+                if arm.exactness != exactness:
+                    exactness += f" ({notes.setdefault(arm.exactness, len(notes) + 1)})"
                 table.add_row(*_replay_cells(arm), exactness)
         show(*([] if cost is None else [Text(cost.name, style="bold")]), table)
     for text, number in notes.items():

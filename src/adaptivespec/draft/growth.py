@@ -11,13 +11,14 @@ from __future__ import annotations
 
 import math
 from functools import lru_cache
+from itertools import accumulate
 
 import torch
 from torch import Tensor
 
 from adaptivespec.core.draft import Draft
 from adaptivespec.core.tree import DraftTree
-from adaptivespec.policy.plan import TreePlan
+from adaptivespec.policy.plan import Lookahead, TreePlan
 
 #: For one level of a fixed tree: frontier row and rank of every node, and which are expanded next.
 _Level = tuple[Tensor, Tensor, Tensor]
@@ -167,10 +168,41 @@ class Growth:
             if gain <= stop.min_gain:
                 return "gain"
         if stop.lookahead is not None:
-            mass = float(self._frontier_score.exp().sum())
-            if not stop.lookahead.worth(mass, self.level + 1):
-                return "price"
+            return "" if self._worth_more(stop.lookahead) else "price"
         return ""
+
+    def _worth_more(self, lookahead: Lookahead) -> bool:
+        """Whether one, two, ... more levels gain more than their passes cost."""
+        scores = torch.cat(self._score).exp().sort(descending=True).values.tolist()
+        powers = torch.tensor(lookahead.powers(self.level + 1), device=self.device)
+        above = self._frontier_score.exp() * powers - self._bar(scores)  # [width, levels]
+        gain = above.clamp_min_(0).sum(0).cumsum(0).tolist()
+        return any(more > price for more, price in zip(gain, lookahead.price, strict=True))
+
+    def _bar(self, scores: list[float]) -> float:
+        """What a further node must score: more than one that it displaces, or than its price."""
+        budget, prices = self.plan.num_draft_tokens - 1, self.plan.prices
+        if not prices:
+            return scores[budget - 1] if len(scores) >= budget else 0.0
+        size, now = self._best_size(list(accumulate(scores, initial=1.0)))
+        displaced = scores[size - 2] if size > 1 else math.inf
+        larger = [(price - now) / (n - size) for n, price in prices if n > size]
+        return min([displaced, *larger[:1]])
+
+    def _best_size(self, gains: list[float]) -> tuple[int, float]:
+        """The size, root included, of largest expected tokens less price, and that price.
+
+        `gains[n - 1]` is what the best n nodes are expected to commit.
+        """
+        most = len(gains)
+        best = max(
+            (
+                (gains[min(size, most) - 1] - price, -size, price)
+                for size, price in self.plan.prices
+            ),
+            default=(0.0, -most, 0.0),
+        )
+        return min(-best[1], most), best[2]
 
     def _real(self) -> int:
         """Candidates that exist."""
@@ -240,14 +272,9 @@ class Growth:
         ordered, order = score.sort(stable=True, descending=True)
         if prices:
             gains = [1.0, *(ordered[:keep].double().exp().cumsum(0) + 1).tolist()]
-            best = max(
-                ((gains[min(size, keep + 1) - 1] - price, -size) for size, price in prices),
-                default=(0.0, -1),
-            )
-            keep = min(-best[1] - 1, keep)
-            reason["gain"] = gains[keep]
-            reason["price"] = gains[keep] - best[0]
-            reason["nodes"] = keep + 1
+            size, price = self._best_size(gains)
+            keep = size - 1
+            reason["gain"], reason["price"], reason["nodes"] = gains[keep], price, size
         return order[:keep].sort().values
 
     def _laws(self, size: int, node_of: Tensor | None) -> Tensor | None:

@@ -3,11 +3,13 @@
 Counted online in bins of depth, rank among siblings and logit q, with the drafter's own q as the
 prior: c = (s + m q) / (n + m). Labels come only from nodes whose parent was followed; a promoted
 follow counts as one, so that the estimate knows the rule's threshold by itself. Siblings are
-scaled down where their sum would exceed 1.
+scaled down where their sum would exceed 1. A factor per level, the lift, then makes whole paths come
+out right: products of c alone fall short, because easy stretches of text are easy at every depth.
 """
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field
 from functools import lru_cache
 
@@ -18,6 +20,9 @@ from adaptivespec.core.draft import Draft
 
 _DEPTHS, _RANKS, _LOGITS = 4, 3, 10
 _EDGES = torch.arange(-4.0, 5.0).sigmoid().log()  # of the ten bins of logit q, as log q
+_LIFTED = 8  # levels with a lift of their own
+_LIFT_STEP = 0.02
+_MOST_LIFT = 2.0
 _LEAST, _MOST = 1e-6, 1 - 1e-6
 
 
@@ -29,11 +34,13 @@ class Acceptance:
         base: f32[120], s / (n + m) by bin; see ``bins``.
         slope: f32[120], m / (n + m).
         shift: nats added to the logit of every c, for this request.
+        lift: factor on c at depth d, at index d - 1; 1 beyond its end.
     """
 
     base: Tensor
     slope: Tensor
     shift: float = 0.0
+    lift: tuple[float, ...] = ()
 
     def log_of(self, logq: Tensor, depth: int) -> Tensor:
         """f32[W, k]: log c of offers at ``depth`` >= 1 with log q [W, k], likeliest first.
@@ -46,6 +53,8 @@ class Acceptance:
         c = torch.addcmul(base[index], slope[index], q).clamp_(_LEAST, _MOST)
         if self.shift:
             c = torch.sigmoid(torch.logit(c) + self.shift)
+        if depth <= len(self.lift):
+            c = (c * self.lift[depth - 1]).clamp_max_(_MOST)
         c *= q > 0
         return (c / c.sum(-1, keepdim=True).clamp_min_(1.0)).log_()
 
@@ -76,11 +85,13 @@ class Calibration:
     Attributes:
         prior: m.
         decay: of all counts, per round.
+        lift: factor on c by depth.
         predicted, followed, weight: sums by tenth of predicted c, for the calibration error.
     """
 
     prior: float = 20.0
     decay: float = 0.999
+    lift: list[float] = field(default_factory=lambda: [1.0] * _LIFTED)
     follows: Tensor = field(default_factory=lambda: torch.zeros(_DEPTHS * _RANKS * _LOGITS))
     labels: Tensor = field(default_factory=lambda: torch.zeros(_DEPTHS * _RANKS * _LOGITS))
     predicted: Tensor = field(default_factory=lambda: torch.zeros(10, dtype=torch.float64))
@@ -90,7 +101,7 @@ class Calibration:
     def acceptance(self, shift: float = 0.0) -> Acceptance:
         """The calibration as it stands; later labels do not change it."""
         weight = self.labels + self.prior
-        return Acceptance(self.follows / weight, self.prior / weight, shift)
+        return Acceptance(self.follows / weight, self.prior / weight, shift, tuple(self.lift))
 
     def observe(self, draft: Draft, path: list[int]) -> float:
         """Take in the nodes under ``path``, whose followed nodes all have known successors.
@@ -101,6 +112,7 @@ class Calibration:
         tree = draft.tree
         if draft.rank is None or draft.score is None or not path:
             return 0.0
+        self._lift(draft, draft.score, path)
         on_path = torch.zeros(tree.num_nodes, dtype=torch.bool, device=tree.device)
         on_path[path] = True
         judged = (tree.is_child & on_path[tree.parent_index]).nonzero().squeeze(-1)
@@ -119,6 +131,19 @@ class Calibration:
         self.followed.index_add_(0, tenth, label.double())
         self.weight.index_add_(0, tenth, torch.ones_like(label, dtype=torch.float64))
         return float((label - guess).sum())
+
+    def _lift(self, draft: Draft, score: Tensor, path: list[int]) -> None:
+        """Move each level's lift until as many whole paths are followed as were predicted.
+
+        Bins of c cannot see that an easy stretch of text is easy at every depth: products of c fall
+        short of it.
+        """
+        tree = draft.tree
+        expected = torch.zeros(tree.max_depth + 1)
+        expected.index_add_(0, tree.depth.cpu(), score.exp().cpu())
+        for depth, guess in enumerate(expected.tolist()[1 : _LIFTED + 1], 1):
+            moved = self.lift[depth - 1] * math.exp(_LIFT_STEP * ((depth < len(path)) - guess))
+            self.lift[depth - 1] = min(_MOST_LIFT, max(1 / _MOST_LIFT, moved))
 
     @property
     def error(self) -> float | None:

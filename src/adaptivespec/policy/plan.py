@@ -55,29 +55,25 @@ class Keep:
 
 @dataclass(frozen=True)
 class Lookahead:
-    """The priced stop: is any of the next passes worth its time?
+    """The priced stop: are the next one, two, ... passes worth their time?
 
-    With A the sum of scores over the frontier and h the probability that some child of a followed
-    node is followed, j more levels gain A (h + ... + h^j) tokens.
+    Under a frontier node of score a the next levels are expected to hold nodes of score a h, a h^2,
+    ...; each gains what it has above the bar, the score that a node needs to be in the tree. The
+    bar is the least score that is in it now or the price of one node more, whichever is less.
 
     Attributes:
-        follow: h for the nodes at depth d, at index d - 1; the last entry serves deeper ones.
-        price: what j more levels cost, in tokens, at index j - 1.
+        follow: h for the nodes at depth d, at index d - 1: how often some child is followed once
+            its parent is; the last entry serves deeper levels.
+        price: what j more passes cost, in tokens, at index j - 1.
     """
 
     follow: tuple[float, ...]
     price: tuple[float, ...]
 
-    def worth(self, mass: float, depth: int) -> bool:
-        """Whether nodes from ``depth`` on, under parents of score sum ``mass``, are worth it."""
+    def powers(self, depth: int) -> list[float]:
+        """h, h^2, ... of the levels from ``depth`` on."""
         h = self.follow[min(depth, len(self.follow)) - 1]
-        gain, power = 0.0, 1.0
-        for price in self.price:
-            power *= h
-            gain += mass * power
-            if gain > price:
-                return True
-        return False
+        return [h**j for j in range(1, len(self.price) + 1)]
 
 
 @dataclass(frozen=True)

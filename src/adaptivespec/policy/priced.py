@@ -46,7 +46,7 @@ class PricedOptions(PolicyOptions):
     num_draft_tokens: int = Field(
         32, ge=1, le=MOST_NODES, description="most nodes verified, root included"
     )
-    topk: int = Field(6, ge=1, le=MOST_TOPK, description="children per node; nodes per level")
+    topk: int = Field(4, ge=1, le=MOST_TOPK, description="children per node; nodes per level")
     num_steps: int = Field(8, ge=1, le=MOST_STEPS, description="most levels")
     mode: Literal["tree", "triple"] = Field(
         "tree", description="tree: any shape; triple: one of arms, for engines with captured graphs"
@@ -63,7 +63,7 @@ class PricedOptions(PolicyOptions):
     )
     prior: float = Field(20.0, gt=0, description="weight of the drafter's own q in c")
     decay: float = Field(0.999, gt=0, le=1, description="of the counts behind c, per round")
-    shift: float = Field(0.05, ge=0, le=1, description="step of a request's shift of logit c")
+    shift: float = Field(0.1, ge=0, le=1, description="step of a request's shift of logit c")
     half_life: float = Field(200.0, gt=0, description="rounds, of the rate of tokens per second")
     explore_every: int = Field(64, ge=1, description="rounds without drafts before one with some")
     patience: int = Field(5, ge=1, description="rounds without acceptance that reset the shift")
@@ -110,10 +110,11 @@ class PricedMemory:
 class PricedPolicy(Policy):
     """Expected tokens minus the price of time, under measured costs and calibrated acceptance.
 
-    A node scores a(u), the product of c along its path. After level d growing goes on while some
-    look-ahead j <= 3 has A (h + ... + h^j) > rate * (j t_draft + added verify time), A being the
-    sum of a over the frontier. The verified size n maximises 1 + sum of the best n - 1 a's less
-    rate * t_verify(n); n = 1 drafts nothing. Mode ``triple`` chooses among fixed triples by
+    A node scores a(u), the product of c along its path. The verified size n maximises 1 + sum of the
+    best n - 1 a's less rate * t_verify(n); n = 1 drafts nothing. Growing goes on while, for some
+    j <= 3, what the next j levels should hold above the bar exceeds rate * j t_draft: under a
+    frontier node of score a they should hold a h, ..., a h^j, h being how often a level was
+    followed once its parent was, and the bar is what a node must score to be verified. Mode ``triple`` chooses among fixed triples by
     survival curves instead. The rule's own promotions count as follows, so c knows kappa by itself.
 
     With ``online`` the shape depends on the clock. That never changes the law of strict decoding,
@@ -168,21 +169,17 @@ class PricedPolicy(Policy):
             o.num_steps,
             o.topk,
             max(sizes[-1], 2),
-            stop=Stop(lookahead=self._lookahead(self.costs, rate, context)),
+            stop=Stop(lookahead=self._lookahead(self.costs, rate)),
             prices=prices,
             acceptance=self.memory.calibration.acceptance(self.shift),
         )
 
-    def _lookahead(self, costs: CostProfile, rate: float, context: int) -> Lookahead:
-        """The prices of one to three more levels, each adding a node to the tree."""
-        clock, n = self.memory.clock, round(self.memory.nodes)
-        now, level = clock.verify_s(costs, n, context), clock.draft_s(costs, self._opts.topk)
+    def _lookahead(self, costs: CostProfile, rate: float) -> Lookahead:
+        """How often levels are followed, and the price of one to three more passes."""
+        level = rate * self.memory.clock.draft_s(costs, self._opts.topk)
         return Lookahead(
             follow=tuple(followed / reached for followed, reached in self.memory.follow),
-            price=tuple(
-                rate * (j * level + clock.verify_s(costs, n + j, context) - now)
-                for j in range(1, _LOOKAHEAD + 1)
-            ),
+            price=tuple(j * level for j in range(1, _LOOKAHEAD + 1)),
         )
 
     def _triple(self, costs: CostProfile, signals: Signals) -> TreePlan:

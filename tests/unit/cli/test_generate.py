@@ -8,6 +8,8 @@ import pytest
 
 from fakes.engine import TEXT
 
+RECORD = ("-p", "x", "--trace", "/no/such/place/t.jsonl", "--record-width")
+
 
 def test_text_on_stdout_statistics_on_stderr(run):
     result = run("generate", "-p", "Why?")
@@ -36,8 +38,27 @@ def test_trace_has_one_line_per_step(run, tmp_path):
     file = tmp_path / "steps.jsonl"
     result = run("generate", "-p", "Why?", "--trace", str(file))
     assert result.exit_code == 0
-    lines = [json.loads(line) for line in file.read_text().splitlines()]
+    header, *lines = [json.loads(line) for line in file.read_text().splitlines()]
+    assert header["adaptivespec_trace"] == 1
+    assert (header["model"], header["draft_model"], header["policy"]) == (
+        "fake",
+        "fake-head",
+        "auto",
+    )
+    assert (header["stop_ids"], header["protected"]) == ([0], [0, 1])
+    assert (header["record_width"], header["prompt_tokens"]) == (None, 3)
     assert [line["step"] for line in lines] == [0, 1, 2, 3]
+
+
+def test_a_recording_reaches_the_engine_and_the_header(run, engine, tmp_path):
+    file = tmp_path / "t.jsonl"
+    arguments = ("generate", "-p", "Why?", "--trace", str(file), "--record-width", "3")
+    assert run(*arguments).exit_code == 0
+    assert engine.calls[0].record == (3, 8)
+    assert run(*arguments, "--record-depth", "5").exit_code == 0
+    assert engine.calls[1].record == (3, 5)
+    header = json.loads(file.read_text().partition("\n")[0])
+    assert (header["record_width"], header["record_depth"]) == (3, 5)
 
 
 def test_default_is_strict_and_lossless(run, engine):
@@ -145,6 +166,14 @@ def test_prompt_from_a_file(run, engine, tmp_path):
         (["-p", "x", "--dtype", "int3"], ["dtype", "bfloat16"]),
         (["-p", "x", "--raw", "--system", "y"], ["system", "--raw"]),
         (["-p", "x", "--trace", "/no/such/place/t.jsonl"], ["trace", "cannot write"]),
+        (["-p", "x", "--record-width", "4"], ["trace", "--trace FILE"]),
+        ([*RECORD, "0"], ["record_width", "[1, 16]"]),
+        ([*RECORD, "17"], ["record_width", "[1, 16]"]),
+        ([*RECORD, "4", "--record-depth", "65"], ["record_depth", "[1, 64]"]),
+        (["-p", "x", "--trace", "t", "--record-depth", "4"], ["record_depth", "--record-width"]),
+        ([*RECORD, "4", "--rule", "paper"], ["rule", "replay --rules"]),
+        ([*RECORD, "4", "--temperature", "1"], ["temperature", "--record-width"]),
+        ([*RECORD, "4", "--policy", "dcs"], ["policy", "replay --policies"]),
         (["m1", "-p", "x", "--model", "m2"], ["m1", "m2"]),
         (["-p", "x" * 2000], ["prompt", "do not fit", "Shorten"]),
     ],

@@ -33,7 +33,9 @@ def test_without_arguments_help_is_shown(run):
     assert "chat" in result.output
 
 
-@pytest.mark.parametrize("arguments", [["--help"], ["generate", "--help"], ["chat", "--help"]])
+@pytest.mark.parametrize(
+    "arguments", [["--help"], ["generate", "--help"], ["chat", "--help"], ["replay", "--help"]]
+)
 def test_help_loads_nothing_heavy(arguments):
     start = time.perf_counter()
     done = subprocess.run(

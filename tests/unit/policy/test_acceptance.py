@@ -1,4 +1,5 @@
 import math
+from dataclasses import replace
 
 import pytest
 import torch
@@ -36,9 +37,10 @@ def labelled(n_followed, n, prior=20.0):
 
 
 def test_c_is_pulled_towards_what_was_seen():
-    c = labelled(8, 10).acceptance().log_of(torch.tensor([[math.log(0.5)]]), 1).exp()
+    acceptance = replace(labelled(8, 10).acceptance(), lift=())
+    c = acceptance.log_of(torch.tensor([[math.log(0.5)]]), 1).exp()
     assert float(c) == pytest.approx((8 + 20 * 0.5) / (10 + 20))
-    other = labelled(8, 10).acceptance().log_of(torch.tensor([[math.log(0.5)]]), 2).exp()
+    other = acceptance.log_of(torch.tensor([[math.log(0.5)]]), 2).exp()
     assert float(other) == pytest.approx(0.5)  # another depth, another bin
 
 
@@ -79,6 +81,29 @@ def test_labels_come_from_followed_parents_alone():
 def test_a_calibration_that_is_right_has_no_error():
     assert labelled(5, 10).error == pytest.approx(0.0)
     assert Calibration().error is None
+
+
+def test_whole_paths_are_lifted_to_what_was_seen():
+    """Paths of two nodes predicted 0.25 each round and followed always: c at depth 2 is lifted."""
+    tree = DraftTree.from_parents([1, 2, 3], [-1, 0, 1], [0.0, math.log(0.5), math.log(0.5)])
+    score = torch.tensor([0.0, math.log(0.5), math.log(0.25)])
+    draft = Draft(tree, rank=torch.zeros(3, dtype=torch.int64), score=score)
+    calibration = Calibration(decay=1.0)
+    assert calibration.lift == [1.0] * 8
+    for followed in (True, False) * 10:
+        calibration.observe(draft, [0, 1, 2] if followed else [0])
+    # Depth 1: 10 followed of 10 predicted. Depth 2: 10 of 5, at 0.02 a path.
+    assert calibration.lift[0] == pytest.approx(1.0, abs=1e-4)
+    assert calibration.lift[1] == pytest.approx(math.exp(0.02 * 5), abs=1e-4)
+    assert calibration.lift[2] == 1.0
+    for _ in range(200):
+        calibration.observe(draft, [0, 1, 2])
+    assert calibration.lift[1] == 2.0  # no further
+    plain, lifted = (
+        Acceptance(torch.zeros(120), torch.ones(120), lift=lift).log_of(score[1:2, None], 2)
+        for lift in ((), (1.0, 1.5))
+    )
+    assert float(lifted.exp()) == pytest.approx(float(plain.exp()) * 1.5)
 
 
 def test_counts_decay_per_round():

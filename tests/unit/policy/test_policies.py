@@ -61,11 +61,10 @@ def test_a_fixed_plan_knows_its_numbers():
     assert not TreePlan(3, 1, 4, stop=Stop(0.4)).fixed_shape
 
 
-def test_look_ahead_weighs_gain_against_price():
-    # h = 0.5 under mass 0.8: one more level gains 0.4, two 0.6, three 0.7.
-    assert not Lookahead((0.9, 0.5), (0.401, 0.601, 0.701)).worth(0.8, 2)
-    assert Lookahead((0.9, 0.5), (0.4, 0.6, 0.69)).worth(0.8, 7)  # the last entry serves all
-    assert Lookahead((0.9, 0.5), (0.71,)).worth(0.8, 1)  # 0.72
+def test_look_ahead_expects_powers_of_the_follow_rate():
+    look = Lookahead(follow=(0.9, 0.5), price=(0.1, 0.2, 0.3))
+    assert look.powers(1) == pytest.approx([0.9, 0.81, 0.729])
+    assert look.powers(2) == look.powers(7) == [0.5, 0.25, 0.125]  # the last entry serves all
 
 
 @pytest.mark.parametrize(

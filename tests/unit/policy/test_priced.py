@@ -65,14 +65,15 @@ def test_the_first_rate_is_that_of_plain_decoding():
     assert prices[4] == pytest.approx(1.0)
     assert prices[8] == pytest.approx(1.4)
     assert max(prices) == 32
-    # One more level: a pass of 1 ms and a node beyond the usual eight.
-    assert plan.stop.lookahead.price[0] == pytest.approx(0.1 + 0.1)
+    assert plan.stop.lookahead.price == pytest.approx((0.1, 0.2, 0.3))  # passes of 1 ms
     assert plan.stop.lookahead.follow[0] == pytest.approx(0.6)
 
 
 def test_the_size_that_pays_best_is_verified():
     """Sizes to 4 cost the same; each node more costs 0.1 tokens, so a's below 0.1 are left out."""
-    draft = grow(policy("priced:num_steps=1").plan(Signals(0.5)), [0.5, 0.2, 0.12, 0.11, 0.05])
+    draft = grow(
+        policy("priced:num_steps=1,topk=5").plan(Signals(0.5)), [0.5, 0.2, 0.12, 0.11, 0.05]
+    )
     assert draft.tree.num_nodes == 5  # 0.11 pays for the fifth node, 0.05 for no sixth
     assert draft.reason["gain"] == pytest.approx(1.93)
     assert draft.reason["price"] == pytest.approx(1.1)
@@ -80,12 +81,28 @@ def test_the_size_that_pays_best_is_verified():
 
 
 def test_growing_ends_when_no_level_is_worth_its_pass():
-    """A = 0.1 under h = 0.6: three levels gain 0.12 at most, the first alone costs 0.2."""
+    """To four nodes a further one costs no verify time, so the bar is 0; a pass costs 0.1 tokens.
+
+    Under a = 0.1 and h = 0.6 the next levels hold 0.06, 0.036 and 0.0216: 0.06 < 0.1,
+    0.096 < 0.2, 0.118 < 0.3. Under a = 0.9 the first of them holds 0.54.
+    """
     hopeless = grow(policy("priced:topk=1").plan(Signals(0.1)), [0.1], [0.9])
     assert hopeless.num_levels == 1
     assert hopeless.reason["stopped"] == "price"
     hopeful = grow(policy("priced:topk=1").plan(Signals(0.9)), [0.9], [0.9], [0.01], [0.9])
     assert hopeful.num_levels == 3
+
+
+def test_a_new_node_has_to_beat_those_that_stand_in_the_tree():
+    """Five nodes stand in it, the least scores 0.15, and one more would cost 0.1: the bar is 0.1.
+
+    The best of the next level should hold 0.6 * 0.3 = 0.18, the others 0.09: 0.08 above the bar,
+    and a pass costs 0.1. Without the bar the level would be worth it (0.45).
+    """
+    plan = policy("priced:topk=4").plan(Signals(0.3))
+    draft = grow(plan, [0.3, 0.15, 0.15, 0.15], [0.9] * 4)
+    assert draft.num_levels == 1
+    assert draft.tree.num_nodes == 5
 
 
 def test_drafting_nothing_is_a_size_like_another():
@@ -188,9 +205,9 @@ def test_the_shift_of_a_request_moves_and_is_reset():
     made = policy("priced:patience=3")
     plan = made.plan(Signals(0.5))
     made.observe(plan, done(2, nodes=3, draft=chain_draft(0.5), path=(0, 1, 2)))
-    assert made.shift == pytest.approx(0.05 * (0.5 + 0.5), abs=1e-6)
+    assert made.shift == pytest.approx(0.1 * (0.5 + 0.5), abs=1e-6)
     made.observe(plan, done(0, nodes=3, draft=chain_draft(0.5), path=(0,)))
-    assert made.shift == pytest.approx(0.05 - 0.05 * 0.5, abs=1e-6)
+    assert made.shift == pytest.approx(0.1 - 0.1 * 0.5, abs=1e-6)
     for _ in range(2):
         made.observe(plan, done(0, nodes=3, draft=chain_draft(0.5), path=(0,)))
     assert made.shift == 0.0  # three in a row without acceptance
@@ -263,4 +280,4 @@ def test_bounds_hold_and_nothing_is_ever_infinite():
         plan = made.plan(Signals(confidence, remaining=3))
         assert plan.num_steps == 2
         assert all(math.isfinite(price) for _, price in plan.prices)
-    assert made.largest().triple == (8, 6, 32)
+    assert made.largest().triple == (8, 4, 32)

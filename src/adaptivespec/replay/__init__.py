@@ -1,0 +1,1 @@
+"""Trace files, and replay: other rules and policies on the trees of a trace."""

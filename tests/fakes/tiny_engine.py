@@ -1,0 +1,41 @@
+"""The tiny target and head behind an engine, with a tokenizer that writes ids as numbers."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from adaptivespec.engine.engine import Engine
+from fakes import tiny
+
+
+class NumberTokenizer:
+    """Token i reads as the number `i % modulus`; texts are numbers, or words as long as their id.
+
+    Many ids end a text, so that answers of a random model are short.
+    """
+
+    special_ids: frozenset[int] = frozenset()
+    digit_ids: frozenset[int] = frozenset()
+    think_ids = None
+    has_chat_template = False
+    vocab_size = tiny.CONFIG.vocab_size
+
+    def __init__(self, eos: Sequence[int] = (0,), modulus: int = vocab_size) -> None:
+        self.eos_token_ids, self.modulus = tuple(eos), modulus
+
+    def encode(self, text: str) -> list[int]:
+        words = text.split()
+        return [(int(w) if w.isdecimal() else len(w)) % self.vocab_size for w in words]
+
+    def decode(self, ids: Sequence[int], skip_special_tokens: bool = True) -> str:
+        return "".join(f"{i % self.modulus} " for i in ids)
+
+    def token_text(self, token: int) -> str:
+        return self.decode([token])
+
+
+def engine(eos: Sequence[int] = (0,), modulus: int = tiny.CONFIG.vocab_size) -> Engine:
+    target = tiny.target()
+    tokenizer: Any = NumberTokenizer(eos, modulus)
+    return Engine(target, tokenizer, tiny.drafter(target), "tiny")
