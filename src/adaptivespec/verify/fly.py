@@ -9,11 +9,13 @@ import torch
 from pydantic import AliasChoices, Field
 from torch import Tensor
 
-from adaptivespec.core.law import Law, at_parent
+from adaptivespec.core.law import Law, at_parent, log_norm_and_entropy
 from adaptivespec.core.tree import DraftTree
 from adaptivespec.core.verdict import Choice
 from adaptivespec.verify.base import Rule, RuleOptions, VerifyState
 from adaptivespec.verify.paths import exact, family, follow_best
+
+_ROWS = 16  # rows of logits that the gate copies at once
 
 
 class FlyOptions(RuleOptions):
@@ -100,19 +102,29 @@ class FlyRule(Rule):
 
     def _gate(self, law: Law, asked: Tensor) -> Tensor:
         """bool[..., N]: where the gate passes among the nodes asked for."""
+        size, vocab = asked.shape[-1], law.logits.shape[-1]
         # A child that passes the window owns a run of W nodes that no other one shares.
-        most = (asked.shape[-1] - 1) // (self._opts.window + 1)
-        rows = asked.float().topk(most, -1).indices
-        vocab = law.logits.shape[-1]
-        z = law.logits.gather(-2, rows.unsqueeze(-1).expand(*rows.shape, vocab))
+        most = (size - 1) // (self._opts.window + 1)
+        node = asked.float().topk(most, -1).indices
+        start = torch.arange(0, asked.numel(), size, device=node.device)
+        rows = (node.reshape(-1, most) + start.unsqueeze(-1)).reshape(-1)
+        z, peak = law.logits.reshape(-1, vocab), law.peak.reshape(-1)
+        passes = [
+            self._unsure(z.index_select(0, part), peak.index_select(0, part))
+            for part in torch.split(rows, _ROWS)
+        ]
+        gate = torch.zeros_like(asked).scatter(-1, node, torch.cat(passes).reshape(node.shape))
+        return asked & gate
+
+    def _unsure(self, z: Tensor, peak: Tensor) -> Tensor:
+        """bool[R]: whether the gate passes in rows of logits [R, V] with peaks f32[R]."""
+        log_norm, entropy = log_norm_and_entropy(z, peak)
         if self._opts.gate == "paper":
-            law = Law(z, law.peak.gather(-1, rows), law.target.gather(-1, rows))
-            passes = law.entropy / math.log(vocab) >= self._opts.theta
-        else:
-            top = z.topk(min(self._opts.top_k, vocab), -1).values.float()
-            p = torch.exp(top - z.float().logsumexp(-1, keepdim=True))
-            passes = torch.special.entr(p).sum(-1) > self._opts.theta
-        return asked & torch.zeros_like(asked).scatter(-1, rows, passes)
+            return entropy / math.log(z.shape[-1]) >= self._opts.theta
+        top = z.topk(min(self._opts.top_k, z.shape[-1]), -1).values.float()
+        p = torch.exp(top - (peak + log_norm).unsqueeze(-1))
+        unsure: Tensor = torch.special.entr(p).sum(-1) > self._opts.theta
+        return unsure
 
 
 def exact_run(tree: DraftTree, match: Tensor) -> Tensor:

@@ -91,28 +91,39 @@ def ratios(p: Tensor, q: Tensor, tree: DraftTree) -> tuple[Tensor, Tensor]:
     Returns f32[..., N], 0 at the root, in padding and where q excludes the token; and
     f32[..., N, V], the law after the last child was rejected, p itself where there is none.
     """
-    vocab, size = p.shape[-1], tree.num_nodes
-    rest, law = p.reshape(-1, vocab).clone(), q.reshape(-1, vocab).clone()
-    start = torch.arange(0, len(rest), size, device=p.device).reshape(*p.shape[:-2], 1)
-    row, token = (tree.parent_index + start).reshape(-1), tree.token_index.reshape(-1, 1)
+    vocab, size, tiny = p.shape[-1], tree.num_nodes, torch.finfo(p.dtype).tiny
+    child = _children(tree)  # i64[rows, most]
+    # Rows with more children first, so that each round works on the top of both, in place.
+    order = (child >= 0).sum(-1).argsort(descending=True)
+    child, token = child[order], tree.token_index.reshape(-1)
+    rest = p.reshape(-1, vocab).index_select(0, order)  # r up to a factor, as is the next
+    law = q.reshape(-1, vocab).index_select(0, order)
     ratio = torch.zeros(len(rest), device=p.device)
-    for child in _by_rank(tree):  # one child of every family at a time
-        at, x = row[child], token[child]
-        r, drawn = rest[at], law[at]
-        drawn /= drawn.sum(-1, keepdim=True).clamp_min(torch.finfo(p.dtype).tiny)
-        has, want = r.gather(-1, x), drawn.gather(-1, x)
-        ratio[child] = torch.where(want > 0, has / want, 0.0).squeeze(-1)
-        law[at] = drawn.scatter(-1, x, 0.0)
-        left = (r - drawn).clamp_min_(0.0)
-        mass = left.sum(-1, keepdim=True)
-        rest[at] = torch.where(mass > 0, left / mass, r)  # no mass: rejected by rounding only
-    return ratio.reshape(tree.token.shape), rest.reshape(p.shape)
+    for place in range(child.shape[-1]):
+        # No more families of a tree than this have so many children.
+        top = len(rest) // size * ((size - 1) // (place + 1))
+        real, at = child[:top, place, None] >= 0, child[:top, place].clamp_min(0)
+        r, drawn, x = rest[:top], law[:top], token[at].unsqueeze(-1)
+        has, wants = r.gather(-1, x), drawn.gather(-1, x)
+        mass = drawn.sum(-1, keepdim=True)
+        factor = torch.where(real & (mass > tiny), r.sum(-1, keepdim=True) / mass, 0.0)
+        fair = factor * wants
+        ratio.scatter_(0, at, torch.where(fair > 0, has / fair, 0.0).squeeze(-1))  # row 0: a root
+        r.addcmul_(drawn, -factor).clamp_min_(0.0)
+        drawn.scatter_(-1, x, torch.where(real, 0.0, wants))
+    rest = rest.index_select(0, order.argsort()).reshape(p.shape)
+    mass = rest.sum(-1, keepdim=True)
+    none = (mass == 0).to(p.dtype)  # then p will do: a rejection by rounding alone led there
+    return ratio.reshape(tree.token.shape), rest.div_(mass + none).addcmul_(p, none)
 
 
-def _by_rank(tree: DraftTree) -> tuple[Tensor, ...]:
-    """Children of all families by their place among siblings, numbered through the whole batch."""
-    same = tree.parent.unsqueeze(-1) == tree.parent.unsqueeze(-2)
-    rank = same.tril(-1).sum(-1).reshape(-1)  # elder siblings
-    child = tree.is_child.reshape(-1).nonzero().squeeze(-1)
-    ordered, order = rank[child].sort(stable=True)
-    return torch.split(child[order], torch.bincount(ordered).tolist())
+def _children(tree: DraftTree) -> Tensor:
+    """i64[rows, most]: children of each node in order, numbered through the batch; -1 = none."""
+    size, above = tree.num_nodes, tree.parent_index
+    # The deepest path takes one child of a family at most. A batch is as deep as its deepest tree.
+    most = size - (tree.max_depth if above.dim() == 1 else 1)
+    rank = (tree.parent.unsqueeze(-1) == tree.parent.unsqueeze(-2)).tril(-1).sum(-1)
+    slot = torch.where(tree.is_child, above * most + rank, size * most)  # one to spare
+    number = torch.arange(above.numel(), device=above.device).reshape(above.shape)
+    table = torch.full((*above.shape[:-1], size * most + 1), -1, device=above.device)
+    return table.scatter(-1, slot, number)[..., :-1].reshape(-1, most)

@@ -2,8 +2,10 @@
 
 import inspect
 import sys
+from typing import Literal
 
 import pytest
+from pydantic import BaseModel, Field, ValidationError, model_validator
 
 from adaptivespec.core.errors import ConfigError
 from adaptivespec.core.registry import bounds
@@ -136,3 +138,46 @@ def test_the_largest_plan_of_a_policy_is_a_plan(name):
     policy.begin()
     assert policy.largest().num_draft_tokens >= 1
     assert policy.needs_draft or policy.largest().draft_nothing
+
+
+class _Options(BaseModel):
+    closed: float = Field(0.5, ge=0, le=1)
+    opened: float | None = Field(0.5, gt=0, lt=2)
+    count: int = Field(3, ge=1, le=1000)
+    flag: bool = False
+    kind: Literal["a", "b"] = "a"
+    text: str = ""
+
+    @model_validator(mode="after")
+    def _whole(self):
+        if self.count == 64 and self.flag:
+            raise ValueError("not both")
+        return self
+
+
+def test_option_sets_hold_each_bound_and_all_floats_at_once():
+    sets = option_sets(_Options, [{"flag": True, "count": 64}, {"closed": 0.25}])
+    changed = [options.model_dump(exclude_defaults=True) for options in sets]
+    assert changed == [
+        {},
+        {"closed": 0.0},
+        {"closed": 1.0},
+        {"opened": 1e-6},
+        {"opened": 2 - 1e-6},
+        {"count": 1},
+        {"count": 64},
+        {"flag": True},
+        {"kind": "b"},
+        {"closed": 0.0, "opened": 1e-6},
+        {"closed": 1.0, "opened": 2 - 1e-6},
+        {"closed": 0.25},
+    ]
+
+
+@pytest.mark.parametrize("name", ["closed", "opened", "count", "flag", "kind", "text"])
+def test_illegal_values_are_illegal(name):
+    values = illegal_values(fields(_Options)[name])
+    assert len(values) >= 2
+    for value in values:
+        with pytest.raises(ValidationError):
+            _Options.model_validate({name: value})

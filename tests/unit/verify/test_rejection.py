@@ -105,6 +105,13 @@ def test_a_draft_that_q_excludes_is_never_accepted():
     assert verdict(tree, choose(p, tree, [0.9, 0.0], draw=0.1)).path == [0]
 
 
+def test_what_is_left_of_q_may_underflow():
+    tree = star([1, 2], [0.0, 1.0, 1e-42])
+    ratio, rest = ratios(torch.tensor([[0.2, 0.3, 0.5]] * 3), tree.q, tree)
+    assert ratio.tolist() == pytest.approx([0.0, 0.3, 0.0])
+    assert rest[0].tolist() == pytest.approx([2 / 7, 0.0, 5 / 7])
+
+
 def test_equal_laws_accept_always():
     tree = star([2], [0.2, 0.3, 0.5])
     assert choose([0.2, 0.3, 0.5], tree, [1 - 2.0**-24]).tokens[0] == 2
