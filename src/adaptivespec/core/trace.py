@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -108,6 +109,8 @@ def nodes_of(draft: Draft, choice: Choice) -> dict[str, list[Any]]:
     nodes: dict[str, list[Any]] = {
         name: getattr(tree, name).tolist() for name in ("token", "parent", "depth", "logq")
     }
+    # Drawn drafts may be excluded by the drafter's own law, and JSON has no infinity.
+    nodes["logq"] = [None if value == -math.inf else value for value in nodes["logq"]]
     nodes["rank"] = [0] * tree.num_nodes if draft.rank is None else draft.rank.tolist()
     nodes["target"] = choice.target.tolist()
     nodes["margin"] = choice.child_drop.neg().exp().tolist()

@@ -182,9 +182,19 @@ class TreePlan:
 
     @property
     def fixed_shape(self) -> bool:
-        """True when the shape cannot depend on what is drafted: a fixed tree or a plain chain."""
+        """True when drawn drafts may fill it: a plain chain, or a fixed tree of whole families.
+
+        Then the shape cannot depend on what is drawn, and siblings are those drawn first, in order.
+        """
+        if self.positions:
+            places = {node: place for place, node in enumerate(self.positions)}
+            elder = ((*node[:-1], node[-1] - 1) for node in self.positions)
+            return all(
+                node[-1] == 0 or places.get(before, len(places)) < places[node]
+                for node, before in zip(self.positions, elder, strict=True)
+            )
         plain = self.stop == Stop() and self.keep == Keep() and not self.prices
-        return bool(self.positions) or (self.topk == 1 and plain)
+        return self.topk == 1 and plain
 
     def capped(self, remaining: int) -> TreePlan:
         """No deeper than ``remaining`` tokens can use: every step ends with one of its own."""

@@ -137,7 +137,8 @@ def promote(
     Args:
         law: of one tree or of a batch.
         tree: N nodes.
-        limit: f32 scalar, or f32[..., 1] with one entry for each tree; see ``drop_limit``.
+        limit: f32 scalar, f32[..., 1] with one entry for each tree, or f32[..., N] with one for
+            each child; see ``drop_limit``.
         protected: bool[V].
         noise: f32[..., N] uniform in [0, 1); needed at T > 0.
         child_drop: ``law.child_drop(tree)`` where the caller has it.

@@ -55,7 +55,9 @@ def test_a_fixed_plan_knows_its_numbers():
     assert plan.triple == (3, 3, 6)
     assert plan.available == 6
     assert plan.capped(3).available == 5
-    assert plan.fixed_shape
+    assert not plan.fixed_shape  # rank 2 without rank 1
+    assert TreePlan.fixed(((0,), (1,), (0, 0), (0, 1))).fixed_shape
+    assert not TreePlan.fixed(((1,), (0,))).fixed_shape
     assert TreePlan(3, 1, 4).fixed_shape
     assert not TreePlan(3, 2, 4).fixed_shape
     assert not TreePlan(3, 1, 4, stop=Stop(0.4)).fixed_shape
