@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Makes .venv and installs the package into it:  scripts/setup.sh [EXTRA]   (test, lint, hub, dev)
+# Makes .venv and installs the package into it:  scripts/setup.sh [EXTRA]   (test, lint, hub, dev, bench)
 # Running it again costs nothing, and needs no network, while pyproject.toml and constraints.txt
 # are unchanged. PYTHON names the interpreter to build from (3.11 or newer).
 set -euo pipefail
@@ -7,8 +7,8 @@ cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
 extra="${1:-}"
 case "$extra" in
-    '' | test | lint | hub | dev) ;;
-    *) echo "setup.sh: unknown extra '$extra'; choose test, lint, hub or dev" >&2; exit 2 ;;
+    '' | test | lint | hub | dev | bench) ;;
+    *) echo "setup.sh: unknown extra '$extra'; choose test, lint, hub, dev or bench" >&2; exit 2 ;;
 esac
 
 find_python() {

@@ -11,6 +11,7 @@ import math
 from dataclasses import dataclass
 from functools import cached_property
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -19,6 +20,7 @@ from adaptivespec.core.tree import DraftTree
 _BLOCK = 128  # tokens per block of the two-level inverse CDF
 _FIRST_LOOK = 256  # tokens top-p looks at before it looks at more
 _SMALLEST_TEMPERATURE = 2.0**-126  # smallest normal float32; below it 0 / 0 would come up
+_NEGATIVE_INFINITY = 0xFF80  # of bfloat16, as bits; what is above is a NaN
 _ROW_BLOCK = 2**19  # most logits that a reduction with exp copies at once; larger is slower on CPU
 _UNDERFLOW = 128.0  # nats below the peak at which a float32 probability is 0
 
@@ -88,12 +90,15 @@ class Law:
 def at_parent(rows: Tensor, tree: DraftTree) -> Tensor:
     """[..., N]: the entry of each node's token in its parent's row of ``rows`` [..., N, V].
 
-    Two small gathers, so that no view of ``rows`` is ever copied. Root and padding get some entry.
+    Only those entries are read, and no view of ``rows`` is ever copied. Root and padding get some
+    entry.
     """
-    size = tree.num_nodes
-    token = tree.token_index.unsqueeze(-2)
-    every = rows.gather(-1, token.expand(*token.shape[:-2], size, size))  # [..., row, node]
-    return every.gather(-2, tree.parent_index.unsqueeze(-2)).squeeze(-2)
+    lead = rows.shape[:-2]
+    batch = [
+        torch.arange(size, device=rows.device).reshape(-1, *[1] * (len(lead) - axis))
+        for axis, size in enumerate(lead)
+    ]
+    return rows[(*batch, tree.parent_index, tree.token_index)]
 
 
 def log_norm_and_entropy(z: Tensor, peak: Tensor) -> tuple[Tensor, Tensor]:
@@ -135,8 +140,28 @@ def greedy_law(logits: Tensor) -> Law:
         # numpy's argmax is vectorised and several times faster than torch's; lowest id on ties too.
         target = torch.from_numpy(logits.detach().numpy().argmax(-1, keepdims=True))
         return Law(logits, logits.gather(-1, target).squeeze(-1), target.squeeze(-1))
+    if logits.dtype == torch.bfloat16 and logits.device.type == "cpu":
+        found = _argmax_as_integers(logits.detach())
+        if found is not None:
+            target = found.unsqueeze(-1)
+            return Law(logits, logits.gather(-1, target).squeeze(-1).float(), found)
     peak, target = logits.max(-1)
     return Law(logits, peak.float(), target)
+
+
+def _argmax_as_integers(logits: Tensor) -> Tensor | None:
+    """argmax of bfloat16 rows by their bits, much faster than as floats; lowest id on ties.
+
+    Positive floats order as their bits do. None where that does not settle it: a row without a
+    positive entry, or a NaN of negative sign, which would hide among the negative numbers.
+    """
+    signed = logits.view(torch.int16).numpy()
+    if signed.view(np.uint16).max(initial=0) > _NEGATIVE_INFINITY:
+        return None
+    index = signed.argmax(-1, keepdims=True)
+    if (np.take_along_axis(signed, index, -1) <= 0).any():
+        return None
+    return torch.from_numpy(index).squeeze(-1)
 
 
 def sampled_law(

@@ -3,8 +3,8 @@
 Counted online in bins of depth, rank among siblings and logit q, with the drafter's own q as the
 prior: c = (s + m q) / (n + m). Labels come only from nodes whose parent was followed; a promoted
 follow counts as one, so that the estimate knows the rule's threshold by itself. Siblings are
-scaled down where their sum would exceed 1. A factor per level, the lift, then makes whole paths come
-out right: products of c alone fall short, because easy stretches of text are easy at every depth.
+scaled down where their sum would exceed 1. A factor per level, the lift, then makes whole paths
+come out right: products of c alone fall short, as easy stretches of text are easy at every depth.
 """
 
 from __future__ import annotations
@@ -47,7 +47,9 @@ class Acceptance:
 
         Siblings are scaled down to a sum of 1 at most; offers of log q = -inf get -inf.
         """
-        index = _places(depth, logq.shape[-1], logq.device) + torch.bucketize(logq, _edges(logq))
+        index = _places(depth, logq.shape[-1], logq.device) + torch.bucketize(
+            logq.contiguous(), _edges(logq)
+        )
         q = logq.exp()
         base, slope = self.base.to(logq.device), self.slope.to(logq.device)
         c = torch.addcmul(base[index], slope[index], q).clamp_(_LEAST, _MOST)

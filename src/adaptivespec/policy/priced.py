@@ -110,12 +110,13 @@ class PricedMemory:
 class PricedPolicy(Policy):
     """Expected tokens minus the price of time, under measured costs and calibrated acceptance.
 
-    A node scores a(u), the product of c along its path. The verified size n maximises 1 + sum of the
-    best n - 1 a's less rate * t_verify(n); n = 1 drafts nothing. Growing goes on while, for some
-    j <= 3, what the next j levels should hold above the bar exceeds rate * j t_draft: under a
+    A node scores a(u), the product of c along its path. The verified size n maximises 1 + the sum
+    of the best n - 1 a's less rate * t_verify(n); n = 1 drafts nothing. Growing goes on while, for
+    some j <= 3, what the next j levels should hold above the bar exceeds rate * j t_draft: under a
     frontier node of score a they should hold a h, ..., a h^j, h being how often a level was
-    followed once its parent was, and the bar is what a node must score to be verified. Mode ``triple`` chooses among fixed triples by
-    survival curves instead. The rule's own promotions count as follows, so c knows kappa by itself.
+    followed once its parent was, and the bar is what a node must score to be verified. The rule's
+    own promotions count as follows, so c knows kappa by itself. Mode ``triple`` chooses among fixed
+    triples by survival curves instead.
 
     With ``online`` the shape depends on the clock. That never changes the law of strict decoding,
     but a lossy rule may then promote other tokens in another run of the same prompt.

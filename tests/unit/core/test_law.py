@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from adaptivespec.core.law import draw, filtered, greedy_law, sampled_law
+from adaptivespec.core.law import at_parent, draw, filtered, greedy_law, sampled_law
 from adaptivespec.core.tree import DraftTree
 
 INF = math.inf
@@ -237,3 +237,41 @@ class Largest(TorchDispatchMode):
         if isinstance(out, torch.Tensor) and not func.is_view:
             self.size = max(self.size, out.numel())
         return out
+
+
+@pytest.mark.parametrize("seed", range(30))
+def test_the_argmax_of_bfloat16_rows_is_that_of_torch(seed):
+    generator = torch.Generator().manual_seed(seed)
+    z = torch.randn(3, 4, 300, generator=generator).mul(3).round().bfloat16()  # many ties
+    if seed % 3 == 0:
+        z -= 40  # nothing positive
+    if seed % 5 == 0:
+        z[0, 0, 7:] = -math.inf
+    law = greedy_law(z)
+    peak = z.float().amax(-1)
+    first = (z.float() == peak.unsqueeze(-1)).float().argmax(-1)
+    assert torch.equal(law.peak, peak)
+    assert torch.equal(law.target, first)
+    assert torch.equal(greedy_law(z[:, :, ::2]).peak, z[:, :, ::2].float().amax(-1))
+
+
+@pytest.mark.parametrize("sign", [1.0, -1.0])
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float32])
+def test_a_nan_of_either_sign_reaches_the_peak(sign, dtype):
+    z = torch.tensor([[1.0, 2.0, 3.0], [4.0, 5.0, 6.0]], dtype=dtype)
+    z[1, 0] = torch.tensor(math.nan, dtype=dtype).copysign(torch.tensor(sign, dtype=dtype))
+    peak = greedy_law(z).peak
+    assert peak[0] == 3.0
+    assert peak[1].isnan()
+
+
+def test_entries_at_the_parent_for_any_leading_dimensions():
+    trees = [DraftTree.from_parents([1, 2, 3], [-1, 0, 1]), DraftTree.from_parents([4, 0], [-1, 0])]
+    batch = DraftTree.pad_stack(trees)
+    rows = torch.arange(2 * 3 * 5.0).reshape(2, 3, 5)
+    assert at_parent(rows, batch)[:, 1:].tolist() == [[2.0, 8.0], [15.0, 15.0]]
+    deep = DraftTree(
+        *(x.expand(4, 2, 3) for x in (batch.token, batch.parent, batch.depth)),
+        batch.logq.expand(4, 2, 3),
+    )
+    assert torch.equal(at_parent(rows.expand(4, 2, 3, 5), deep)[3], at_parent(rows, batch))
