@@ -241,8 +241,10 @@ def _fault_of(nodes: dict[str, list[Any]] | None) -> str:
             return f"nodes.{name}.{_first(error)}"
         if len(nodes[name]) != len(nodes["token"]):
             return f"nodes.{name} has {len(nodes[name])} entries, token {len(nodes['token'])}"
+    # Drawn drafts that the drafter's own law excludes have no log q.
+    logq = [-math.inf if value is None else value for value in nodes["logq"]]
     try:
-        tree = DraftTree.from_parents(nodes["token"], nodes["parent"], nodes["logq"]).validate()
+        tree = DraftTree.from_parents(nodes["token"], nodes["parent"], logq).validate()
     except TreeError as error:
         return f"nodes: {error}"
     if tree.depth.tolist() != nodes["depth"]:
@@ -266,6 +268,7 @@ def _first(error: ValidationError) -> str:
 
 _STEP = TypeAdapter(StepTrace)
 _LISTS: dict[str, TypeAdapter[Any]] = {
-    name: TypeAdapter(list[float] if name in ("logq", "margin") else list[int])
-    for name in ("token", "parent", "depth", "logq", "rank", "target", "margin")
+    **{name: TypeAdapter(list[int]) for name in ("token", "parent", "depth", "rank", "target")},
+    "logq": TypeAdapter(list[float | None]),
+    "margin": TypeAdapter(list[float]),
 }

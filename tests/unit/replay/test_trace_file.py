@@ -49,6 +49,23 @@ def test_a_generation_comes_back_as_it_was_written(tmp_path: Path) -> None:
     assert trace.truncated == 0
 
 
+def test_drawn_drafts_come_back_even_where_the_law_excludes_them(tmp_path: Path) -> None:
+    """Three children are drawn from a law that top_k = 2 leaves two: the third has no log q."""
+    engine = tiny_engine.engine()
+    options: dict[str, Any] = {"max_tokens": 12, "temperature": 1.0, "top_k": 2, "seed": 1}
+    drawn = "medusa:positions=[[0],[1],[2],[0,0]]"
+    stream = engine.stream([3, 9], rule="rejection", policy=drawn, trace=True, **options)
+    file = tmp_path / "t.jsonl"
+    with TraceWriter(file) as writer:
+        writer.begin(engine, stream.result, SamplingParams(**options))
+        for chunk in stream:
+            if chunk.step is not None:
+                writer.write(chunk.step)
+    assert "Infinity" not in file.read_text()
+    trace = read_trace(file)
+    assert any(None in (step.nodes or {})["logq"] for step in trace.steps)
+
+
 def test_a_generation_without_steps_leaves_a_header(tmp_path: Path) -> None:
     engine = tiny_engine.engine()
     stream = engine.stream([3], max_tokens=1, trace=True, record=(2, 3))
