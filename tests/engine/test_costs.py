@@ -105,3 +105,15 @@ def test_what_a_policy_learns_outlives_the_request_but_not_the_rule(tmp_path, mo
     assert len(memories) == 2
     assert memories[0] is not memories[1]
     assert memories[0].clock.seconds > 0
+
+
+def test_preparing_measures_what_the_first_request_would_wait_for(tmp_path, monkeypatch):
+    engine = scripted.engine(lambda prefix: scripted.prefer(5), lambda prefix: scripted.chain(5, 5))
+    engine._cache_dir = tmp_path
+    asked = []
+    monkeypatch.setattr("adaptivespec.engine.engine.measure", lambda *a: asked.append(a) or PROFILE)
+    engine.prepare("dcs")
+    assert asked == []
+    engine.prepare("priced", {"topk": 2})
+    engine.generate([1], policy="priced", max_tokens=4)
+    assert len(asked) == 1

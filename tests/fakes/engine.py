@@ -12,6 +12,7 @@ from types import SimpleNamespace
 from typing import Any
 
 from adaptivespec.core.errors import ContextLengthError
+from adaptivespec.policy.costs import CostProfile
 
 TEXT = "The sky is blue."
 KINDS = ("exact", "promoted", "bonus")
@@ -151,9 +152,6 @@ class FakeEngine:
     tokenizer = SimpleNamespace(eos_token_ids=(0,), special_ids=frozenset({0, 1}))
     target = SimpleNamespace(limits=SimpleNamespace(max_model_len=1000))
 
-    def prepare(self, *arguments: Any) -> None:
-        """There are no costs to measure."""
-
     def __init__(self, text: str = TEXT, delay: float = 0.0, limit: int = 1000) -> None:
         self.words = [word for word in text.replace(" ", " \0").split("\0") if word]
         self.delay = delay
@@ -161,6 +159,8 @@ class FakeEngine:
         self.calls: list[SimpleNamespace] = []
         self.streams: list[FakeStream] = []
         self.loaded_with: dict[str, Any] = {}
+        self.measured: list[dict[str, Any]] = []
+        self.prepared: list[tuple[Any, ...]] = []
 
     def __call__(self, **arguments: Any) -> FakeEngine:
         """Stands in for the factory of engines."""
@@ -176,6 +176,15 @@ class FakeEngine:
 
     def session(self) -> object:
         return object()
+
+    def prepare(self, *arguments: Any) -> None:
+        self.prepared.append(arguments)
+
+    def costs(self, **arguments: Any) -> CostProfile:
+        self.measured.append(arguments)
+        near, far = ((1, 0.020), (16, 0.030)), ((1, 0.024), (16, 0.036))
+        draft = ((1, 0.0015), (8, 0.002))
+        return CostProfile("fake, 1 thread", ((128, near), (512, far)), draft, 0.0025)
 
     def _start(self, size: int, **arguments: Any) -> FakeStream:
         if size > self.limit:

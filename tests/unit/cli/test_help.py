@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import subprocess
 import sys
-import time
 
 import pytest
 
@@ -37,11 +36,9 @@ def test_without_arguments_help_is_shown(run):
     "arguments", [["--help"], ["generate", "--help"], ["chat", "--help"], ["replay", "--help"]]
 )
 def test_help_loads_nothing_heavy(arguments):
-    start = time.perf_counter()
     done = subprocess.run(
         [sys.executable, "-c", PROBE, *arguments], capture_output=True, text=True, check=True
     )
-    assert time.perf_counter() - start < 5  # generous: the machine may be busy
     assert done.stdout.endswith("HEAVY []\n")
 
 
@@ -63,7 +60,20 @@ def test_help_of_generate_teaches(run, words):
         assert word in text
 
 
-@pytest.mark.parametrize("command", ["generate", "chat", "models"])
+@pytest.mark.parametrize(
+    "command",
+    [
+        "generate",
+        "chat",
+        "models",
+        "rules",
+        "policies",
+        "costs",
+        "replay",
+        "train-head",
+        "train-judge",
+    ],
+)
 def test_every_command_has_help_with_examples(run, command):
     result = run(command, "--help")
     assert result.exit_code == 0
