@@ -29,6 +29,13 @@ def test_measured_costs_are_positive_and_rise():
     assert events[-1].done == events[-1].total
 
 
+def test_a_slow_model_is_measured_once_per_size():
+    target = scripted.ScriptedTarget(lambda prefix: scripted.prefer(1))
+    profile = costs.measure(target, None, "slow", costs.Effort((1, 2, 3), (4,), 50, seconds=0.0))
+    assert target.passes == 1 + 3  # one to warm up
+    assert [size for size, _ in profile.verify[0][1]] == [1, 2, 3]
+
+
 def test_without_a_drafter_only_verify_passes_are_timed():
     profile = costs.measure(tiny.target(), None, "tiny", SMALL)
     assert profile.draft == ((1, 0.0),)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 import os
 import platform
 import statistics
@@ -35,15 +36,20 @@ _LEVELS = 4
 
 @dataclass(frozen=True)
 class Effort:
-    """How much is measured: verify sizes at context lengths, each `repeats` times."""
+    """How much is measured: verify sizes at context lengths, each `repeats` times at most.
+
+    No further repeat is begun once a context has taken `seconds`, so that a slow model is measured
+    coarsely rather than for minutes.
+    """
 
     sizes: tuple[int, ...]
     contexts: tuple[int, ...]
     repeats: int
+    seconds: float = math.inf
 
 
 #: Enough to begin with, in about three seconds; costs go on being learnt while decoding.
-QUICK = Effort((1, 2, 4, 8, 16, 32, 64), (128,), 5)
+QUICK = Effort((1, 2, 4, 8, 16, 32, 64), (128,), 5, seconds=5.0)
 FULL = Effort((1, 2, 3, 4, 6, 8, 10, 12, 16, 24, 32, 48, 64), (128, 512, 1500), 20)
 
 
@@ -74,7 +80,10 @@ def measure(
         trees = {size: _tree(target, size) for size in effort.sizes}
         times: dict[int, list[float]] = {size: [] for size in effort.sizes}
         session.verify(trees[effort.sizes[-1]])  # warm: buffers and kernels
+        began = perf_counter()
         for repeat in range(effort.repeats):
+            if repeat and perf_counter() - began > effort.seconds:
+                break
             report(ProgressEvent("measuring costs", at * effort.repeats + repeat, total))
             for size, tree in trees.items():
                 times[size].append(_timed(session.verify, tree))
