@@ -91,7 +91,7 @@ def test_a_profile_depends_on_threads_and_precision():
 
 def test_the_engine_measures_for_a_policy_that_needs_it(tmp_path, monkeypatch):
     engine = scripted.engine(lambda prefix: scripted.prefer(5), lambda prefix: scripted.chain(5, 5))
-    engine._cache_dir = tmp_path
+    engine._costs, engine._cache_dir = None, tmp_path
     monkeypatch.setattr("adaptivespec.engine.engine.measure", lambda *arguments: PROFILE)
     plain = engine.generate([1], policy="none", max_tokens=12)
     assert not (tmp_path / "costs").exists()
@@ -116,7 +116,7 @@ def test_what_a_policy_learns_outlives_the_request_but_not_the_rule(tmp_path, mo
 
 def test_preparing_measures_what_the_first_request_would_wait_for(tmp_path, monkeypatch):
     engine = scripted.engine(lambda prefix: scripted.prefer(5), lambda prefix: scripted.chain(5, 5))
-    engine._cache_dir = tmp_path
+    engine._costs, engine._cache_dir = None, tmp_path
     asked = []
     monkeypatch.setattr("adaptivespec.engine.engine.measure", lambda *a: asked.append(a) or PROFILE)
     engine.prepare("dcs")

@@ -33,7 +33,9 @@ class TinyTokenizer(LetterTokenizer):
 def engine() -> Engine:
     target = tiny.target()
     tokenizer: Any = TinyTokenizer()
-    return Engine(target, tokenizer, tiny.drafter(target), "tiny")
+    made = Engine(target, tokenizer, tiny.drafter(target), "tiny")
+    made._costs = scripted.COSTS
+    return made
 
 
 @pytest.mark.parametrize("policy", POLICIES)

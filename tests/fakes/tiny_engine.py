@@ -7,6 +7,7 @@ from typing import Any
 
 from adaptivespec.engine.engine import Engine
 from fakes import tiny
+from fakes.scripted import COSTS
 
 
 class NumberTokenizer:
@@ -38,4 +39,6 @@ class NumberTokenizer:
 def engine(eos: Sequence[int] = (0,), modulus: int = tiny.CONFIG.vocab_size) -> Engine:
     target = tiny.target()
     tokenizer: Any = NumberTokenizer(eos, modulus)
-    return Engine(target, tokenizer, tiny.drafter(target), "tiny")
+    made = Engine(target, tokenizer, tiny.drafter(target), "tiny")
+    made._costs = COSTS
+    return made

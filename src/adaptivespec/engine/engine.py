@@ -39,7 +39,7 @@ from adaptivespec.verify import make_rule
 from adaptivespec.verify.base import Rule
 
 #: What "auto" means when there is a drafter.
-DEFAULT_POLICY = "dcs"
+DEFAULT_POLICY = "priced"
 
 
 class Engine:
