@@ -38,8 +38,9 @@ from adaptivespec.policy.costs import CostProfile
 from adaptivespec.verify import make_rule
 from adaptivespec.verify.base import Rule
 
-#: What "auto" means when there is a drafter.
-DEFAULT_POLICY = "priced"
+#: What "auto" means when there is a drafter. It looks at no clock and learns nothing from other
+#: requests, so that a request repeats.
+DEFAULT_POLICY = "dcs"
 
 
 class Engine:

@@ -68,7 +68,7 @@ class PricedOptions(PolicyOptions):
     explore_every: int = Field(64, ge=1, description="rounds without drafts before one with some")
     patience: int = Field(5, ge=1, description="rounds without acceptance that reset the shift")
     online: bool = Field(
-        True, description="learn costs from the clock; false = the profile alone, repeatable"
+        True, description="learn costs from the clock; false = the profile alone"
     )
 
     @field_validator("sizes")
@@ -118,8 +118,9 @@ class PricedPolicy(Policy):
     own promotions count as follows, so c knows kappa by itself. Mode ``triple`` chooses among fixed
     triples by survival curves instead.
 
-    With ``online`` the shape depends on the clock. That never changes the law of strict decoding,
-    but a lossy rule may then promote other tokens in another run of the same prompt.
+    The shape depends on what earlier requests taught, and with ``online`` on the clock. That never
+    changes the law of strict decoding, but a lossy rule may promote other tokens in another run of
+    the same prompt, and near ties in low precision may fall differently.
     """
 
     name: ClassVar[str] = "priced"
