@@ -67,9 +67,7 @@ class PricedOptions(PolicyOptions):
     half_life: float = Field(200.0, gt=0, description="rounds, of the rate of tokens per second")
     explore_every: int = Field(64, ge=1, description="rounds without drafts before one with some")
     patience: int = Field(5, ge=1, description="rounds without acceptance that reset the shift")
-    online: bool = Field(
-        True, description="learn costs from the clock; false = the profile alone"
-    )
+    online: bool = Field(True, description="learn costs from the clock; false = the profile alone")
 
     @field_validator("sizes")
     @classmethod
