@@ -92,7 +92,7 @@ class PolicyOptions(BaseModel):
 
 
 class Policy(ABC):
-    """A draft policy. Subclasses set ``name`` and implement ``propose`` and ``largest``.
+    """A draft policy. Subclasses set ``name`` and implement ``largest``, most ``propose`` too.
 
     Attributes:
         name: as registered.
@@ -139,9 +139,9 @@ class Policy(ABC):
         """The tree to draft now, never deeper than the tokens that remain."""
         return self.propose(signals).capped(signals.remaining)
 
-    @abstractmethod
     def propose(self, signals: Signals) -> TreePlan:
-        """The tree this policy wants, whatever remains."""
+        """The tree this policy wants, whatever remains; ``largest`` where it never changes."""
+        return self.largest()
 
     def observe(self, plan: TreePlan, outcome: Outcome) -> None:  # noqa: B027
         """A step is done; ``plan`` is what ``plan`` returned for it."""

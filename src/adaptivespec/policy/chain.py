@@ -6,7 +6,7 @@ from typing import ClassVar, cast
 
 from pydantic import Field
 
-from adaptivespec.policy.base import MOST_STEPS, Policy, PolicyOptions, Signals, TreePlan
+from adaptivespec.policy.base import MOST_STEPS, Policy, PolicyOptions, TreePlan
 from adaptivespec.policy.plan import Stop
 
 
@@ -30,10 +30,6 @@ class ChainPolicy(Policy):
     source: ClassVar[str] = "Leviathan et al. 2211.17192"
     tree: ClassVar[bool] = False
     Options: ClassVar[type[PolicyOptions]] = ChainOptions
-
-    def propose(self, signals: Signals) -> TreePlan:
-        """Always the same chain."""
-        return self.largest()
 
     def largest(self) -> TreePlan:
         """The chain itself."""

@@ -6,7 +6,7 @@ from typing import Annotated, ClassVar, cast
 
 from pydantic import Field, field_validator
 
-from adaptivespec.policy.base import MOST_TOPK, Policy, PolicyOptions, Signals, TreePlan
+from adaptivespec.policy.base import MOST_TOPK, Policy, PolicyOptions, TreePlan
 
 Rank = Annotated[int, Field(ge=0, lt=MOST_TOPK)]
 
@@ -52,10 +52,6 @@ class MedusaPolicy(Policy):
     def __init__(self, options: PolicyOptions | None = None) -> None:
         super().__init__(options)
         self._plan = TreePlan.fixed(cast(MedusaOptions, self.options).positions)
-
-    def propose(self, signals: Signals) -> TreePlan:
-        """Always the same positions."""
-        return self._plan
 
     def largest(self) -> TreePlan:
         """The positions themselves."""

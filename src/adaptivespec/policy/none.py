@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import ClassVar
 
-from adaptivespec.policy.base import NOTHING, Policy, Signals, TreePlan
+from adaptivespec.policy.base import NOTHING, Policy, TreePlan
 
 
 class NonePolicy(Policy):
@@ -15,10 +15,6 @@ class NonePolicy(Policy):
     source: ClassVar[str] = "plain decoding"
     tree: ClassVar[bool] = False
     needs_draft: ClassVar[bool] = False
-
-    def propose(self, signals: Signals) -> TreePlan:
-        """The root alone."""
-        return NOTHING
 
     def largest(self) -> TreePlan:
         """The root alone."""

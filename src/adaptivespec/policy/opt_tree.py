@@ -12,7 +12,6 @@ from adaptivespec.policy.base import (
     MOST_TOPK,
     Policy,
     PolicyOptions,
-    Signals,
     TreePlan,
 )
 from adaptivespec.policy.plan import Keep, Stop
@@ -49,10 +48,6 @@ class OptTreePolicy(Policy):
     formula: ClassVar[str] = "E = sum of the n - 1 best p(u); stop when a level adds <= threshold"
     source: ClassVar[str] = "OPT-Tree 2406.17276"
     Options: ClassVar[type[PolicyOptions]] = OptTreeOptions
-
-    def propose(self, signals: Signals) -> TreePlan:
-        """The same rule at every step; the shape follows the drafter's confidence."""
-        return self.largest()
 
     def largest(self) -> TreePlan:
         """The rule itself."""

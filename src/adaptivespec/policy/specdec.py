@@ -6,7 +6,7 @@ from typing import ClassVar, cast
 
 from pydantic import Field
 
-from adaptivespec.policy.base import MOST_STEPS, Policy, PolicyOptions, Signals, TreePlan
+from adaptivespec.policy.base import MOST_STEPS, Policy, PolicyOptions, TreePlan
 from adaptivespec.policy.plan import Stop
 
 
@@ -32,10 +32,6 @@ class SpecDecPolicy(Policy):
     source: ClassVar[str] = "SpecDec++ 2405.19715"
     tree: ClassVar[bool] = False
     Options: ClassVar[type[PolicyOptions]] = SpecDecOptions
-
-    def propose(self, signals: Signals) -> TreePlan:
-        """The same rule at every step."""
-        return self.largest()
 
     def largest(self) -> TreePlan:
         """The rule itself."""

@@ -12,7 +12,6 @@ from adaptivespec.policy.base import (
     MOST_TOPK,
     Policy,
     PolicyOptions,
-    Signals,
     TreePlan,
 )
 
@@ -37,10 +36,6 @@ class StaticPolicy(Policy):
     formula: ClassVar[str] = "(num_steps, topk, num_draft_tokens) at every step"
     source: ClassVar[str] = "EAGLE-3 2503.01840, SGLang"
     Options: ClassVar[type[PolicyOptions]] = StaticOptions
-
-    def propose(self, signals: Signals) -> TreePlan:
-        """Always the same shape."""
-        return self.largest()
 
     def largest(self) -> TreePlan:
         """The shape itself."""

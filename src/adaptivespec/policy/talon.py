@@ -12,7 +12,6 @@ from adaptivespec.policy.base import (
     MOST_TOPK,
     Policy,
     PolicyOptions,
-    Signals,
     TreePlan,
 )
 from adaptivespec.policy.plan import Keep, Stop
@@ -43,10 +42,6 @@ class TalonPolicy(Policy):
     formula: ClassVar[str] = "a level keeps p(u) >= mu max p; grow until n nodes"
     source: ClassVar[str] = "TALON 2601.07353"
     Options: ClassVar[type[PolicyOptions]] = TalonOptions
-
-    def propose(self, signals: Signals) -> TreePlan:
-        """The same rule at every step; the shape follows the drafter's confidence."""
-        return self.largest()
 
     def largest(self) -> TreePlan:
         """The rule itself."""
