@@ -9,33 +9,14 @@ import pytest
 from adaptivespec.core.errors import AdaptiveSpecError, ConfigError, ModelNotFoundError
 from adaptivespec.engine import session as session_module
 from adaptivespec.engine.engine import Engine
-from fakes import scripted, tiny
-from fakes.scripted import LetterTokenizer
+from fakes import scripted, tiny, tiny_engine
 
 POLICIES = ["chain:1", "chain:4", "static:3,3,9", "eagle2:4,2,7", "dcs"]
 
 
-class TinyTokenizer(LetterTokenizer):
-    """Ids of the tiny model; none of them ends the text."""
-
-    eos_token_ids = ()
-    special_ids: frozenset[int] = frozenset()
-    vocab_size = tiny.CONFIG.vocab_size
-
-    def decode(self, ids: Any, skip_special_tokens: bool = True) -> str:
-        return "".join(chr(200 + i) for i in ids)
-
-    def token_text(self, token: int) -> str:
-        return chr(200 + token)
-
-
 @pytest.fixture(scope="module")
 def engine() -> Engine:
-    target = tiny.target()
-    tokenizer: Any = TinyTokenizer()
-    made = Engine(target, tokenizer, tiny.drafter(target), "tiny")
-    made._costs = scripted.COSTS
-    return made
+    return tiny_engine.endless()
 
 
 @pytest.mark.parametrize("policy", POLICIES)
@@ -75,7 +56,7 @@ def test_a_cancelled_stream_leaves_a_usable_session(engine: Engine) -> None:
 
 
 def test_without_a_drafter_only_plain_decoding_is_left() -> None:
-    tokenizer: Any = TinyTokenizer()
+    tokenizer: Any = tiny_engine.EndlessTokenizer()
     plain = Engine(tiny.target(), tokenizer, None, "tiny")
     assert plain.generate([3], max_tokens=3).policy == "none"
     with pytest.raises(ConfigError, match="draft_model"):

@@ -7,7 +7,7 @@ from typing import Any
 
 from adaptivespec.engine.engine import Engine
 from fakes import tiny
-from fakes.scripted import COSTS
+from fakes.scripted import COSTS, LetterTokenizer
 
 
 class NumberTokenizer:
@@ -39,6 +39,29 @@ class NumberTokenizer:
 def engine(eos: Sequence[int] = (0,), modulus: int = tiny.CONFIG.vocab_size) -> Engine:
     target = tiny.target()
     tokenizer: Any = NumberTokenizer(eos, modulus)
+    made = Engine(target, tokenizer, tiny.drafter(target), "tiny")
+    made._costs = COSTS
+    return made
+
+
+class EndlessTokenizer(LetterTokenizer):
+    """Ids of the tiny model; none of them ends the text."""
+
+    eos_token_ids = ()
+    special_ids: frozenset[int] = frozenset()
+    vocab_size = tiny.CONFIG.vocab_size
+
+    def decode(self, ids: Any, skip_special_tokens: bool = True) -> str:
+        return "".join(chr(200 + i) for i in ids)
+
+    def token_text(self, token: int) -> str:
+        return chr(200 + token)
+
+
+def endless() -> Engine:
+    """An engine whose texts end at max_tokens alone."""
+    target = tiny.target()
+    tokenizer: Any = EndlessTokenizer()
     made = Engine(target, tokenizer, tiny.drafter(target), "tiny")
     made._costs = COSTS
     return made

@@ -14,8 +14,8 @@ from adaptivespec.policy.base import (
     PolicyOptions,
     Signals,
     TreePlan,
-    available_nodes,
 )
+from adaptivespec.policy.plan import fillable
 
 Triple = tuple[int, int, int]
 
@@ -37,14 +37,8 @@ class BanditOptions(PolicyOptions):
     @field_validator("arms")
     @classmethod
     def _legal(cls, arms: tuple[Triple, ...]) -> tuple[Triple, ...]:
-        for steps, topk, tokens in arms:
-            plan = TreePlan(steps, topk, tokens)  # bounds
-            most = available_nodes(steps, topk)
-            if not plan.draft_nothing and tokens > most:
-                raise ValueError(
-                    f"num_draft_tokens must be in [2, {most}] for {steps} steps of topk {topk}, "
-                    f"got {tokens}"
-                )
+        for arm in arms:
+            fillable(arm)
         if len(set(arms)) < len(arms):
             raise ValueError(f"must differ, got {[list(arm) for arm in arms]}")
         return arms

@@ -18,8 +18,8 @@ from adaptivespec.policy.base import (
     PolicyOptions,
     Signals,
     TreePlan,
-    available_nodes,
 )
+from adaptivespec.policy.plan import fillable
 
 Triple = tuple[int, int, int]
 Combine = Literal["mean", "median", "min"]
@@ -41,16 +41,8 @@ class DcsOptions(PolicyOptions):
     @field_validator("low", "high")
     @classmethod
     def _legal(cls, triple: Triple) -> Triple:
-        steps, topk, tokens = triple
-        plan = TreePlan(steps, topk, tokens)  # bounds
-        if plan.draft_nothing:
+        if fillable(triple).draft_nothing:
             raise ValueError(f"must draft something (num_steps >= 1, tokens >= 2), got {triple}")
-        most = available_nodes(steps, topk)
-        if tokens > most:
-            raise ValueError(
-                f"num_draft_tokens must be in [2, {most}] for {steps} steps of topk {topk}, "
-                f"got {tokens}"
-            )
         return triple
 
 

@@ -206,6 +206,21 @@ NOTHING = TreePlan(0, 1, 1)
 """The plan of plain decoding."""
 
 
+def fillable(triple: tuple[int, int, int]) -> TreePlan:
+    """The plan of a triple; ValueError when it asks for more nodes than its shape has.
+
+    A triple that drafts nothing may ask for anything.
+    """
+    steps, topk, tokens = triple
+    plan = TreePlan(steps, topk, tokens)  # bounds
+    if not plan.draft_nothing and tokens > plan.available:
+        raise ValueError(
+            f"num_draft_tokens must be in [2, {plan.available}] for {steps} steps of topk {topk}, "
+            f"got {tokens}"
+        )
+    return plan
+
+
 def available_nodes(num_steps: int, topk: int, width: int | None = None) -> int:
     """Root, ``topk`` nodes on level 1, width * topk candidates at most on each deeper one."""
     total, expanded = 1, 1

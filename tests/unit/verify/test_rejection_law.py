@@ -1,7 +1,6 @@
 import itertools
 import math
 import random
-from typing import Any
 
 import pytest
 import torch
@@ -10,14 +9,12 @@ from adaptivespec.core.law import Law, sampled_law
 from adaptivespec.core.sampling import Sampler, SamplingParams
 from adaptivespec.core.tree import DraftTree
 from adaptivespec.core.verdict import Kind, follow
-from adaptivespec.engine.engine import Engine
 from adaptivespec.policy import make_policy
 from adaptivespec.policy.plan import TreePlan
 from adaptivespec.verify import make_rule
 from adaptivespec.verify.base import VerifyState
 from adaptivespec.verify.rejection import ratios
-from fakes import tiny
-from fakes.scripted import LetterTokenizer
+from fakes import tiny_engine
 from property.naive_reference import path_to
 
 DRAWS = 200_000
@@ -219,25 +216,9 @@ def test_drawn_drafts_repeat_with_the_seed_and_leave_the_other_streams_alone():
 # -- end to end ------------------------------------------------------------------------------------
 
 
-class TinyTokenizer(LetterTokenizer):
-    """Ids of the tiny model; none of them ends the text."""
-
-    eos_token_ids = ()
-    special_ids: frozenset[int] = frozenset()
-    vocab_size = tiny.CONFIG.vocab_size
-
-    def decode(self, ids: Any, skip_special_tokens: bool = True) -> str:
-        return "".join(chr(200 + i) for i in ids)
-
-    def token_text(self, token: int) -> str:
-        return chr(200 + token)
-
-
 @pytest.fixture(scope="module")
 def engine():
-    target = tiny.target()
-    tokenizer: Any = TinyTokenizer()
-    return Engine(target, tokenizer, tiny.drafter(target), "tiny")
+    return tiny_engine.endless()
 
 
 POLICIES = ["chain:3", "medusa"]
