@@ -26,6 +26,7 @@ def test_its_checkpoint_is_whole() -> None:
     assert head.config.taps_for(30) == (2, 15, 27)
     assert head.config.rope_theta == 100_000
     assert (head.config.vocab_size, head.config.draft_vocab_size) == (49152, 8192)
+    assert head.config.max_position_embeddings == 8192  # its target's; SGLang refuses fewer
 
 
 @pytest.mark.network

@@ -43,6 +43,7 @@ HEAD = Eagle3Config(
     rope_theta=10_000.0,
     rms_norm_eps=1e-5,
     tap_layers=(1, 2, 4),
+    max_position_embeddings=MAX_LEN,
 )
 
 

@@ -29,7 +29,9 @@ class Eagle3Config:
     """Sizes and constants of a head.
 
     `tap_layers` are the target layers whose *incoming* residual stream feeds `fc`; None means the
-    usual (2, L // 2, L - 3) of a target with L layers.
+    usual (2, L // 2, L - 3) of a target with L layers. `max_position_embeddings` is the target's:
+    SGLang refuses a head that serves fewer positions than its target, and takes a head that says
+    nothing to serve 2048.
     """
 
     hidden_size: int
@@ -43,6 +45,7 @@ class Eagle3Config:
     rms_norm_eps: float
     rope_scaling: Mapping[str, Any] | None = None
     tap_layers: tuple[int, ...] | None = None
+    max_position_embeddings: int | None = None
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any], where: str) -> Eagle3Config:
@@ -76,6 +79,9 @@ class Eagle3Config:
                 rms_norm_eps=float(data.get("rms_norm_eps", 1e-5)),
                 rope_scaling=scaling,
                 tap_layers=_tap_layers(data),
+                max_position_embeddings=int(data["max_position_embeddings"])
+                if data.get("max_position_embeddings")
+                else None,
             )
         except (KeyError, TypeError, ValueError) as error:
             raise CheckpointError(
@@ -104,6 +110,8 @@ class Eagle3Config:
             "mlp_bias": False,
             "torch_dtype": "bfloat16",
         }
+        if self.max_position_embeddings is not None:
+            data["max_position_embeddings"] = self.max_position_embeddings
         if self.tap_layers is not None:
             # vLLM reads the first list as it stands; SGLang reads the second and adds one.
             data["eagle_aux_hidden_state_layer_ids"] = list(self.tap_layers)

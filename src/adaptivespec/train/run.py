@@ -153,6 +153,7 @@ class HeadRun:
             rope_theta=config.rope_theta,
             rms_norm_eps=config.rms_norm_eps,
             rope_scaling=config.rope_scaling,
+            max_position_embeddings=config.max_position_embeddings,
         )
         head_config = replace(head_config, tap_layers=head_config.taps_for(config.num_layers))
         weights = load_weights(self.model_path, config)

@@ -1,0 +1,1 @@
+"""Plugins for other engines and tools."""
