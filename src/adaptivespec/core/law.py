@@ -19,7 +19,7 @@ from adaptivespec.core.tree import DraftTree
 
 _BLOCK = 128  # tokens per block of the two-level inverse CDF
 _FIRST_LOOK = 256  # tokens top-p looks at before it looks at more
-_SMALLEST_TEMPERATURE = 2.0**-126  # smallest normal float32; below it 0 / 0 would come up
+SMALLEST_TEMPERATURE = 2.0**-126  # smallest normal float32; below it 0 / 0 would come up
 _NEGATIVE_INFINITY = 0xFF80  # of bfloat16, as bits; what is above is a NaN
 _ROW_BLOCK = 2**19  # most logits that a reduction with exp copies at once; larger is slower on CPU
 _UNDERFLOW = 128.0  # nats below the peak at which a float32 probability is 0
@@ -36,6 +36,8 @@ class Law:
         target: i64[..., N], the target's own token y.
         scaled: f32[..., N, V], log p_T up to a constant for each row, in nats: (z - peak) / T, and
             -inf where top-k, top-p or min-p exclude a token; None at temperature 0.
+        greedy: bool[..., 1], the trees at temperature 0 in a batch of both kinds: their ``scaled``
+            is z - peak, which is not their law. None when all trees are of one kind.
         hidden: [..., N, H], the target's last hidden state at each node, before the final norm;
             None unless the rule asked for it.
     """
@@ -45,6 +47,7 @@ class Law:
     target: Tensor
     scaled: Tensor | None = None
     hidden: Tensor | None = None
+    greedy: Tensor | None = None
 
     @cached_property
     def logp(self) -> Tensor | None:
@@ -186,7 +189,7 @@ def sampled_law(
     z = logits.float()
     peak = z.amax(-1)
     scaled = z - peak.unsqueeze(-1)  # <= 0, and 0 at the peak
-    scaled /= max(temperature, _SMALLEST_TEMPERATURE)
+    scaled /= max(temperature, SMALLEST_TEMPERATURE)
     scaled, weight = filtered(scaled, top_k, top_p, min_p)
     return Law(logits, peak, draw(weight, uniform), scaled)
 
@@ -232,19 +235,25 @@ def _nucleus(scaled: Tensor, largest: Tensor, top_p: float, values: Tensor | Non
     """
     vocab = scaled.shape[-1]
     if values is not None:
-        return _reaches(values, largest, top_p)
+        return reaches(values, largest, top_p)
     values = scaled.topk(min(vocab, _FIRST_LOOK), dim=-1).values
     mass = values.double().exp().sum(-1, keepdim=True) * largest.double()
-    cut = _reaches(values, largest, top_p)
+    cut = reaches(values, largest, top_p)
     wide = (mass < top_p).squeeze(-1)
     if values.shape[-1] < vocab and bool(wide.any()):
         ordered = scaled[wide].sort(dim=-1, descending=True).values
-        cut[wide] = _reaches(ordered, largest[wide], top_p)
+        cut[wide] = reaches(ordered, largest[wide], top_p)
     return cut
 
 
-def _reaches(values: Tensor, largest: Tensor, top_p: float) -> Tensor:
-    """f32[..., 1]: the falling value at which the mass reaches ``top_p``, the last if none does."""
+def reaches(values: Tensor, largest: Tensor, top_p: float | Tensor) -> Tensor:
+    """f32[..., 1]: the falling value at which the mass reaches ``top_p``, the last if none does.
+
+    Args:
+        values: f32[..., k], nats, falling; 0 is the maximum of the row.
+        largest: f32[..., 1], the probability of the maximum.
+        top_p: one number, or f64[..., 1] with one for each row.
+    """
     mass = values.double().exp().cumsum(-1) * largest.double()
     before = (mass < top_p).sum(-1, keepdim=True)
     return values.gather(-1, before.clamp_max(values.shape[-1] - 1))
@@ -254,7 +263,8 @@ def draw(weight: Tensor, uniform: Tensor) -> Tensor:
     """i64[...]: inverse CDF of each row of ``weight`` [..., V] >= 0 at ``uniform`` f64[...].
 
     Two levels (blocks of 128, then inside one block) spare a scan of the vocabulary. A token of
-    weight 0 is never drawn: the point sought stays below the sum it is sought in.
+    weight 0 is never drawn: the point sought stays below the sum it is sought in. A row that holds
+    NaN gives some token of the vocabulary.
     """
     vocab = weight.shape[-1]
     if vocab % _BLOCK:
@@ -265,13 +275,13 @@ def draw(weight: Tensor, uniform: Tensor) -> Tensor:
     chosen = block.unsqueeze(-1).expand(*block.shape, _BLOCK)
     inner = blocks.gather(-2, chosen).squeeze(-2).double().cumsum(-1)  # [..., 128]
     index, _ = _search(inner, rest)
-    return (block * _BLOCK + index).squeeze(-1)
+    return (block * _BLOCK + index).squeeze(-1).clamp_max(vocab - 1)
 
 
 def _search(edges: Tensor, point: Tensor) -> tuple[Tensor, Tensor]:
     """The first edge above ``point`` [..., 1], as an index, and point minus the edge before."""
     point = torch.minimum(point, torch.nextafter(edges[..., -1:], torch.zeros_like(point)))
     index = torch.searchsorted(edges, point, right=True)
-    index = index.clamp_max(edges.shape[-1] - 1)  # only NaN finds none, and the caller refuses that
+    index = index.clamp_max(edges.shape[-1] - 1)  # only NaN finds none
     before = edges.gather(-1, (index - 1).clamp_min(0))
     return index, point - torch.where(index > 0, before, 0.0)

@@ -7,6 +7,7 @@ Only what was committed counts. Zero steps give None, never NaN.
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -46,17 +47,28 @@ class Statistics:
 
     def add(self, step: StepTrace) -> None:
         """Count one step, which ``commit`` has already cut."""
+        self.count(step.kinds, step.num_verified, step.regret)
+
+    def count(self, kinds: Sequence[Kind], num_verified: int, regret: float) -> None:
+        """Count one step by its committed tokens.
+
+        Args:
+            kinds: why each was emitted: followed drafts in order, then the bonus unless it was cut.
+            num_verified: drafted nodes in the verified tree, the root not counted.
+            regret: nats charged for the promotions among them.
+        """
+        accepted = len(kinds) - kinds.count(Kind.BONUS)
         self.num_spec_steps += 1
-        self.num_drafts += step.num_verified > 0
-        self.num_committed_tokens += step.committed
-        self.num_draft_tokens += step.num_verified
-        self.num_accepted_draft_tokens += step.num_accepted
-        self.num_promoted_tokens += step.num_promoted
-        self.regret_nats += step.regret
-        self.acceptance_histogram[step.num_accepted] += 1
-        self.kind_counts.update(kind.value for kind in step.kinds)
-        self._grow(step.num_accepted)
-        for position, kind in enumerate(step.kinds[: step.num_accepted]):
+        self.num_drafts += num_verified > 0
+        self.num_committed_tokens += len(kinds)
+        self.num_draft_tokens += num_verified
+        self.num_accepted_draft_tokens += accepted
+        self.num_promoted_tokens += kinds.count(Kind.PROMOTED)
+        self.regret_nats += regret
+        self.acceptance_histogram[accepted] += 1
+        self.kind_counts.update(map(str, kinds))
+        self._grow(accepted)
+        for position, kind in enumerate(kinds[:accepted]):
             self.accepted_per_pos[position] += 1
             self.promoted_per_pos[position] += kind is Kind.PROMOTED
 

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Iterable, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from adaptivespec.core.errors import CheckpointError, ConfigError, PromptError
+from adaptivespec.core.vocabulary import is_digits, structural_ids, think_pair
 from adaptivespec.engine.weights.chat_template import find_template, render
 from adaptivespec.engine.weights.jsonfile import read_json
 
@@ -27,8 +27,6 @@ _NAMED = (
     "cls_token",
     "mask_token",
 )
-_MARKER = re.compile(r"<[^<>\s]+>|\[/?[A-Z_]+\]")
-"""Added tokens written like tags (<think>, [INST]) are structure even where not flagged so."""
 
 
 class Tokenizer:
@@ -58,17 +56,8 @@ class Tokenizer:
         self.eos_token_ids: tuple[int, ...] = tuple(
             dict.fromkeys(token for token in eos if token is not None)
         )
-        added = backend.get_added_tokens_decoder()
-        self.special_ids: frozenset[int] = frozenset(
-            [
-                *(
-                    index
-                    for index, token in added.items()
-                    if token.special or _MARKER.fullmatch(token.content)
-                ),
-                *(index for index in named.values() if index is not None),
-                *self.eos_token_ids,
-            ]
+        self.special_ids: frozenset[int] = structural_ids(
+            backend.get_added_tokens_decoder(), [*named.values(), *self.eos_token_ids]
         )
 
     @classmethod
@@ -158,13 +147,12 @@ class Tokenizer:
     def digit_ids(self) -> frozenset[int]:
         """Ids whose text is digits only, apart from spaces around them."""
         texts = (self.decode([index]) for index in range(self.vocab_size))
-        return frozenset(index for index, text in enumerate(texts) if text.strip().isdecimal())
+        return frozenset(index for index, text in enumerate(texts) if is_digits(text))
 
     @property
     def think_ids(self) -> tuple[int, int] | None:
         """The ids of <think> and </think>, or None for a model without them."""
-        first, last = self.token_id("<think>"), self.token_id("</think>")
-        return None if first is None or last is None else (first, last)
+        return think_pair(self.token_id)
 
     @property
     def has_chat_template(self) -> bool:

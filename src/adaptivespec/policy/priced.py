@@ -32,8 +32,8 @@ from adaptivespec.policy.base import (
 )
 from adaptivespec.policy.costs import CostProfile
 from adaptivespec.policy.plan import Lookahead, Stop
-from adaptivespec.policy.rate import Clock
-from adaptivespec.policy.survival import Survival
+from adaptivespec.policy.rate import Clock, Round
+from adaptivespec.policy.survival import Survival, moments
 
 Triple = tuple[int, int, int]
 _LOOKAHEAD = 3  # levels
@@ -183,30 +183,17 @@ class PricedPolicy(Policy):
         )
 
     def _triple(self, costs: CostProfile, signals: Signals) -> TreePlan:
-        """The arm of largest G - rate T; another only for more than 1 %, a deeper one at times."""
-        clock, survival, arms = self.memory.clock, self.memory.survival, self._opts.arms
-        worth = [
-            survival.tokens(arm, signals.root_confidence)
-            - clock.rate(costs)
-            * (
-                clock.verify_s(costs, max(arm[2], 1), signals.context_len)
-                + max(arm[0] - 1, 0) * clock.draft_s(costs, arm[1])
-            )
-            for arm in arms
-        ]
-        best = max(range(len(arms)), key=worth.__getitem__)
-        gain = worth[best] - worth[self._arm]
-        least = 0.01 * survival.tokens(arms[self._arm], signals.root_confidence)
-        chosen = arms[best if gain > least else self._arm]
-        if self._exploring:
-            deeper = sorted(arm for arm in arms if arm[0] > chosen[0] and arm[2] > 1)
-            chosen = deeper[0] if deeper else chosen
+        """The best arm, or the next deeper one where it is time to look at that."""
+        arms, survival, clock = self._opts.arms, self.memory.survival, self.memory.clock
+        confidence, context = [signals.root_confidence], signals.context_len
+        best = best_arm(arms, self._arm, survival, clock, costs, confidence, context)
+        chosen = deeper(arms, arms[best]) if self._exploring else arms[best]
         return TreePlan(*chosen) if chosen[2] > 1 else NOTHING
 
     @property
     def _exploring(self) -> bool:
         """Whether mode triple looks at the next deeper arm: 2 % of rounds, or too long without."""
-        return self._idle >= self._opts.explore_every or self._rounds % 50 == 49
+        return self._idle >= self._opts.explore_every or time_to_explore(self._rounds)
 
     def observe(self, plan: TreePlan, outcome: Outcome) -> None:
         """Learn costs, rate, acceptance and follow rates; move the request's shift."""
@@ -252,3 +239,45 @@ class PricedPolicy(Policy):
             steps, topk, tokens = (max(column) for column in zip(*o.arms, strict=True))
             return TreePlan(steps, topk, tokens)
         return TreePlan(o.num_steps, o.topk, max(o.num_draft_tokens, 2))
+
+
+def best_arm(
+    arms: Sequence[Triple],
+    current: int,
+    survival: Survival,
+    clock: Clock,
+    costs: CostProfile,
+    confidences: Sequence[float],
+    context: int = 0,
+) -> int:
+    """Index of the arm of largest G - rate T for a batch; ``current`` unless 1 % of G is gained.
+
+    Args:
+        arms: triples to choose from.
+        current: index of the one in force.
+        survival: what G comes from.
+        clock: corrects the costs, and knows the rate.
+        costs: what passes cost on this machine.
+        confidences: root confidence of each request of the batch.
+        context: tokens in the context.
+    """
+    batch = len(confidences)
+    sums = moments(confidences, max(steps for steps, _, _ in arms))
+    rate = clock.rate(costs, batch)
+    tokens = [survival.total(arm, sums) for arm in arms]
+    worth = [
+        gain - rate * clock.passes_s(costs, Round.of(arm, context, batch))
+        for gain, arm in zip(tokens, arms, strict=True)
+    ]
+    best = max(range(len(arms)), key=worth.__getitem__)
+    return best if worth[best] - worth[current] > 0.01 * tokens[current] else current
+
+
+def deeper(arms: Sequence[Triple], chosen: Triple) -> Triple:
+    """The next deeper arm that drafts something, ``chosen`` where there is none."""
+    return min((arm for arm in arms if arm[0] > chosen[0] and arm[2] > 1), default=chosen)
+
+
+def time_to_explore(rounds: int) -> bool:
+    """Whether the round after so many others is one of the 2 % that look deeper."""
+    return rounds % 50 == 49

@@ -16,7 +16,7 @@ from adaptivespec.core.tree import DraftTree
 from adaptivespec.core.verdict import Choice
 from adaptivespec.verify.base import Rule, RuleOptions, VerifyState
 from adaptivespec.verify.limits import Limits
-from adaptivespec.verify.paths import exact, follow_best
+from adaptivespec.verify.paths import exact, follow_least
 
 _SMALLEST_UNIFORM = 2.0**-25  # half a step of float32 uniforms: keeps log(-log(u)) finite at u = 0
 
@@ -39,6 +39,11 @@ class MarginOptions(RuleOptions):
         if self.think_ids is not None and self.think_ids[0] == self.think_ids[1]:
             raise ValueError("think_ids must be two different ids")
         return self
+
+    @property
+    def lossless(self) -> bool:
+        """True when nothing can ever be promoted."""
+        return self.kappa >= 1 or self.max_promotions_per_step == 0
 
 
 class MarginRule(Rule):
@@ -93,7 +98,7 @@ class MarginRule(Rule):
     @property
     def lossless(self) -> bool:
         """True when nothing can ever be promoted."""
-        return self._opts.kappa >= 1 or self._opts.max_promotions_per_step == 0
+        return self._opts.lossless
 
     @property
     def limits(self) -> Limits | None:
@@ -146,19 +151,42 @@ def promote(
     Returns i64[..., N].
     """
     drop = law.child_drop(tree) if child_drop is None else child_drop
-    target, token = law.target, tree.token_index
     # Between booleans a > b is "a and not b". Root and padding drop by +inf, which passes no limit.
-    eligible = (drop < limit) > protected[token]
-    if law.scaled is None:
-        score = drop
-    else:
+    eligible = (drop < limit) > protected[tree.token_index]
+    return promote_eligible(law, tree, drop, eligible, protected[law.target], noise)
+
+
+def promote_eligible(
+    law: Law,
+    tree: DraftTree,
+    drop: Tensor,
+    eligible: Tensor,
+    closed: Tensor,
+    noise: Tensor | None = None,
+) -> Tensor:
+    """``promote`` for a caller who knows which children are eligible, and which nodes are closed.
+
+    Args:
+        law: of one tree or of a batch.
+        tree: N nodes.
+        drop: f32[..., N], ``law.child_drop(tree)``.
+        eligible: bool[..., N], children that may be promoted; not the root, not padding.
+        closed: bool[..., N], nodes that keep the target's own token.
+        noise: f32[..., N] uniform in [0, 1); needed at T > 0.
+
+    Returns i64[..., N].
+    """
+    score = drop
+    if law.scaled is not None:
         if noise is None:
             raise ValueError("noise is needed at temperature > 0")
         # log p up to a constant that siblings share; an excluded token has -inf and scores +inf.
         logp = at_parent(law.scaled, tree)
         # argmin of log(Exp(1)) - log p is Gumbel-max; the largest uniform is below 1 by 2^-24.
         score = noise.clamp_min(_SMALLEST_UNIFORM).log().neg().log() - logp
+        if law.greedy is not None:
+            score = torch.where(law.greedy, drop, score)
     score = torch.where(eligible, score, math.inf)
     # The target's own token beats every sibling: choosing it rewrites nothing.
-    score = torch.where(exact(target, tree), -math.inf, score)
-    return follow_best(target, tree, score, protected)
+    score = torch.where(exact(law.target, tree), -math.inf, score)
+    return follow_least(law.target, tree, score, closed)

@@ -23,18 +23,23 @@ def exact(target: Tensor, tree: DraftTree) -> Tensor:
 
 
 def follow_best(target: Tensor, tree: DraftTree, score: Tensor, protected: Tensor) -> Tensor:
+    """``follow_least`` where nodes whose own token is protected (bool[V]) are closed."""
+    return follow_least(target, tree, score, protected[target])
+
+
+def follow_least(target: Tensor, tree: DraftTree, score: Tensor, closed: Tensor) -> Tensor:
     """The target's own token at every node, replaced by the child of least score.
 
     Args:
         target: i64[..., N], y.
         tree: N nodes.
         score: f32[..., N]; the lowest index wins ties, +inf is never followed.
-        protected: bool[V]; a node whose own token is among them keeps it.
+        closed: bool[..., N], nodes that keep the target's own token.
 
     Returns i64[..., N].
     """
     best, child = torch.where(family(tree), score.unsqueeze(-2), math.inf).min(-1)  # first on ties
-    replace = (best < math.inf) > protected[target]  # of booleans: "and not"
+    replace = (best < math.inf) > closed  # of booleans: "and not"
     return torch.where(replace, tree.token_index.gather(-1, child), target)
 
 

@@ -1,0 +1,1 @@
+"""AdaptiveSpec inside SGLang: a plugin beside the stock engine."""
