@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 
-from harness.run import Result, Run, end_all, execute
+from harness.run import Result, Run, RunFailed, end_all, execute
 
 AT_ONCE = 2  # an engine takes one core and 2.5 GB
 
@@ -23,6 +23,7 @@ class Pool:
         self._scenarios, self._folder = scenarios, folder
         self._threads = ThreadPoolExecutor(AT_ONCE)
         self._runs: dict[str, Future[Result]] = {}
+        self._told: set[str] = set()
 
     def announce(self, names: Iterable[str]) -> None:
         for name in names:
@@ -30,9 +31,15 @@ class Pool:
                 self._runs[name] = self._threads.submit(self._execute, name)
 
     def __getitem__(self, name: str) -> Result:
-        """Waits. Raises what the run raised: RunFailed with the log's end."""
+        """Waits. Raises RunFailed, the first time with the end of the log."""
         self.announce([name])
-        return self._runs[name].result()
+        try:
+            return self._runs[name].result()
+        except RunFailed as error:
+            if name in self._told:
+                raise RunFailed(f"run '{name}' failed, as was said before") from None
+            self._told.add(name)
+            raise error
 
     def close(self) -> None:
         """Start no more, and end the engines that still run."""

@@ -14,7 +14,7 @@ from typing import Any
 
 HERE = Path(__file__).resolve().parent
 SHIM = HERE.parent / "shim"
-LOG_TAIL = 60  # lines shown when a run fails
+LOG_TAIL = 40  # lines shown when a run fails
 
 Request = dict[str, Any]
 

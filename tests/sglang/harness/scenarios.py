@@ -35,6 +35,7 @@ BAD_REQUESTS: dict[str, dict[str, Any]] = {
     "custom_params.adaptivespec.rule": {"custom_params": {"adaptivespec": {"rule": "typical"}}},
     "custom_params.adaptivespec": {"custom_params": {"adaptivespec": 0.5}},
 }
+TWO_RANKS = {"SGLANG_CPU_OMP_THREADS_BIND": "0|1", "TORCH_DISTRIBUTED_DEBUG": "DETAIL"}
 SEEDED = 4  # requests that are drawn more than once
 #: Of the requests whose second token shows the law.
 LAW = {"temperature": 1.3, "top_k": 6}
@@ -214,7 +215,7 @@ class Tiny:
         engine = self.tree_engine | {"tp_size": 2}
         jobs = {"prompts": prompts(), "margin": prompts(**kappa(0.2))}
         run = adaptive(engine, {"policy": "dcs"}, jobs)
-        return replace(run, environment={"TORCH_DISTRIBUTED_DEBUG": "DETAIL"})
+        return replace(run, environment=TWO_RANKS)
 
 
 def prompts(**sampling: Any) -> list[Request]:

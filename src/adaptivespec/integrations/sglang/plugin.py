@@ -61,9 +61,9 @@ def check_request(original: Callable[..., Any], self: Any, *args: Any, **kwargs:
     what the server forbids besides, the scheduler refuses.
     """
     if getattr(self, "custom_params", None):
-        from adaptivespec.integrations.sglang.config import PluginConfig, request_options
+        from adaptivespec.integrations.sglang.config import load_config, request_options
 
-        request_options(self.custom_params, algorithm.active_config() or PluginConfig())
+        request_options(self.custom_params, algorithm.active_config() or load_config(None))
     return original(self, *args, **kwargs)
 
 

@@ -628,11 +628,9 @@ def test_measured_costs_end_as_if_they_had_been_known(size):
         for policy in (measuring, knowing):
             policy.join(names)
             policy.observe(names, triple, accepted, [0.5] * size, seconds)
-    for confidence in (0.1, 0.3, 0.5, 0.7, 0.8, 0.9, 0.95):
-        for policy in (measuring, knowing):
-            policy.choose(names, [0.01] * size)
-        known = knowing.choose(names, [confidence] * size)
-        assert measuring.choose(names, [confidence] * size) == known
+    known = [knowing.choose(names, [value] * size) for value in (0.1, 0.3, 0.7, 0.9)]
+    assert [measuring.choose(names, [value] * size) for value in (0.1, 0.3, 0.7, 0.9)] == known
+    assert len(set(known)) > 1
 
 
 def test_without_a_profile_a_gpu_is_assumed():
