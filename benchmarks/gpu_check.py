@@ -7,7 +7,13 @@ loses nothing; what the time does not suffice for is skipped, and said to be.
 
     gpu_check.py                                   # a cached pair of models, or the embedded one
     gpu_check.py MODEL DRAFT --json report.json
-    gpu_check.py --device cpu                      # in the environment of scripts/sglang_cpu.sh
+    gpu_check.py --device cpu                      # tries this script; see below
+
+On a CPU it needs what scripts/sglang_cpu.sh installs, and the stand-ins for SGLang's operators:
+
+    PYTHONPATH=tests/sglang/shim SGLANG_USE_CPU_ENGINE=1 TORCH_COMPILE_DISABLE=1 \\
+    TORCHDYNAMO_DISABLE=1 OMP_NUM_THREADS=1 \\
+    PYTHON=.venv-sglang/bin/python scripts/gpu_check.sh --device cpu
 
 Exit status: 0 when everything that ran passed.
 """

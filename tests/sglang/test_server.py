@@ -43,7 +43,7 @@ def test_a_generated_answer_says_what_was_promoted(server):
 
 
 def test_a_bad_request_is_400_and_names_the_field(server):
-    status, answer = generate(server, custom_params={"adaptivespec": {"kappa": 7}})
+    status, answer = generate(server, custom_params={"adaptivespec": {"kappa": -1}})
     assert status == 400
     assert "custom_params.adaptivespec.kappa" in answer["error"]["message"]
 

@@ -163,5 +163,6 @@ def _write_tokenizer(path: Path) -> None:
         "bos_token": SPECIAL[BOS],
         "pad_token": SPECIAL[PAD],
         "model_max_length": CONTEXT,
+        "chat_template": "{% for message in messages %}{{ message.content }}{% endfor %}",
     }
     (path / "tokenizer_config.json").write_text(json.dumps(config), encoding="utf-8")

@@ -45,15 +45,15 @@ def current_triple(worker: Any) -> Triple:
 
 
 def build_states(
-    worker: Any, triples: Sequence[Triple], max_batch: int
+    worker: Any, triples: Sequence[Triple], max_batch: int, large_batch: Triple
 ) -> dict[Triple, TripleState]:
     """A state for each triple, the worker's present one included; logs what each took.
 
     Args:
         worker: AdaptiveSpecWorker after its own graphs were captured.
         triples: what the policy may choose.
-        max_batch: graphs are captured for batches up to this size; larger ones of these triples run
-            without graphs.
+        max_batch: graphs are captured for batches up to this size, which are all that draft them.
+        large_batch: the triple of larger batches, captured for every size.
     """
     from sglang.srt.speculative.adaptive_runtime_state import SpecRuntimeState
 
@@ -70,14 +70,15 @@ def build_states(
         cuda_graph_runner_for_draft_extend=draft.cuda_graph_runner_for_draft_extend,
     )
     states = {base: TripleState(base, host)}
-    shared = {_verify_shape(base): host}
+    shared: dict[tuple[int, int, bool, bool], Any] = {}
     sizes = _graph_sizes(max_batch)
     for triple in triples:
         if triple in states:
             continue
         before, start = _free_gigabytes(worker), time.perf_counter()
-        key = _verify_shape(triple)
-        host = _build(worker, triple, sizes, shared.get(key))
+        steps, topk, tokens = triple
+        key = steps, tokens, topk == 1, triple == large_batch
+        host = _build(worker, triple, None if triple == large_batch else sizes, shared.get(key))
         shared.setdefault(key, host)
         states[triple] = TripleState(
             triple, host, time.perf_counter() - start, before - _free_gigabytes(worker)
@@ -145,11 +146,6 @@ def _build(worker: Any, triple: Triple, sizes: list[int] | None, like: Any | Non
             )
     finally:
         worker.capture_topk = None
-
-
-def _verify_shape(triple: Triple) -> tuple[int, int, bool]:
-    steps, topk, tokens = triple
-    return steps, tokens, topk == 1
 
 
 def _graph_sizes(max_batch: int) -> list[int] | None:

@@ -133,7 +133,9 @@ class AdaptiveSpecWorker(EAGLEWorkerV2):  # type: ignore[misc]
             vocab_size=model.vocab_size,
             device=self.device,
         )
-        self._states = build_states(self, self._policy.triples, self.config.max_batch)
+        self._states = build_states(
+            self, self._policy.triples, self.config.max_batch, self.config.large_batch
+        )
 
     @contextlib.contextmanager
     def _override_worker_state(self, *args: Any, **kwargs: Any) -> Iterator[None]:

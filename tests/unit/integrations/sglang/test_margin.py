@@ -112,10 +112,19 @@ class Batch:
 
     def __init__(self, rng, requests):
         self.rng = rng
-        self.requests = requests
-        self.slots = rng.sample(range(SLOTS), len(requests))
+        self.requests, self.slots = [], []
         self.ledgers = Ledgers(SLOTS, DEPTH, MOST, None)
-        self.admit(range(len(requests)))
+        self.join(requests)
+
+    def join(self, requests):
+        before = len(self.requests)
+        self.requests += requests
+        self.slots += self.free_slots(len(requests))
+        self.admit(range(before, len(self.requests)))
+
+    def free_slots(self, count):
+        free = [slot for slot in range(SLOTS) if slot not in self.slots]
+        return self.rng.sample(free, count)
 
     def admit(self, rows):
         requests = [self.requests[row] for row in rows]
@@ -127,8 +136,7 @@ class Batch:
     def resume(self, row):
         """Retracted: the request comes back in another slot, after another prefill."""
         self.requests[row].prefill(self.rng)
-        free = [slot for slot in range(SLOTS) if slot not in self.slots]
-        self.slots[row] = self.rng.choice(free)
+        (self.slots[row],) = self.free_slots(1)
         self.admit([row])
 
     def decide(self, z, tree, rows):
@@ -379,22 +387,71 @@ def test_regret_is_kept_only_where_it_is_limited():
     assert ledgers.totals.shape == (4, 9)
 
 
-def test_a_longer_window_keeps_what_shorter_ones_spent():
-    """A request of window 4 spends its budget; then one of window 50 arrives."""
+def half_a_nat_each(requests, depth):
+    """Chains of which every draft is promoted at 0.5 nats, 7 and 8 in turn, and their logits."""
+    chains = [[one.output[-1], *([7, 8] * depth)[:depth]] for one in requests]
+    tree = DraftTree.pad_stack([DraftTree.chain(chain) for chain in chains])
+    z = torch.full((*tree.token.shape, V), -9.0)
+    z[..., 9], z[..., 7:9] = 0.5, 0.0
+    return z, tree
+
+
+def compare_steps(batch, depths):
+    """Decode chains of these depths; returns how many drafts were accepted."""
+    rows, accepted = range(len(batch.requests)), []
+    for depth in depths:
+        z, tree = half_a_nat_each(batch.requests, depth)
+        law, decision = batch.decide(z, tree, rows)
+        for row in rows:
+            _, done, regret = batch.requests[row].step(row_of(law, row), one_of(tree, row))
+            assert decision.regret[row].tolist() == regret
+            accepted.append(done.num_accepted)
+    return accepted
+
+
+def thrifty(rng, most, window):
+    request = Request(rng, MarginOptions(kappa=0.5, max_regret=most, regret_window=window))
+    request.stop_ids = ()
+    return request
+
+
+@pytest.mark.parametrize(("kappa", "accepted"), [(math.exp(-0.5), 0), (math.exp(-0.5001), 2)])
+def test_a_margin_must_exceed_kappa(kappa, accepted):
+    rng = random.Random(0)
+    request = Request(rng, MarginOptions(kappa=kappa))
+    request.stop_ids = ()
+    assert compare_steps(Batch(rng, [request]), [2]) == [accepted]
+
+
+@pytest.mark.parametrize("window", [1, 2, 3, 4, 5, 6, 10])
+def test_a_window_that_begins_within_the_walk(window):
+    rng = random.Random(window)
+    requests = [thrifty(rng, most, window) for most in (0.0, 0.5, 1.0, 1.5, 2.0)]
+    accepted = compare_steps(Batch(rng, requests), [5, 3, 5, 1, 5])
+    assert accepted[0] == 0
+    assert accepted[4] == (5 if window <= 4 else 4)  # a budget spent to the last is not exceeded
+
+
+@pytest.mark.parametrize("newest", [True, False])
+def test_a_request_that_comes_back_has_spent_what_it_spent(newest):
+    rng = random.Random(0)
+    request = thrifty(rng, 1.0, 8)
+    batch = Batch(rng, [request])
+    assert compare_steps(batch, [4]) == [2]
+    request.prefill(rng)
+    batch.slots = [7]
+    batch.ledgers.admit([7], [request.ledger if newest else request.known], [request.options])
+    assert compare_steps(batch, [4] * 5) == [0, 0, 0, 0, 2]  # then the first two are forgotten
+
+
+def test_a_longer_window_leaves_shorter_ones_alone():
+    """A request of window 20 spends its budget; then others of longer windows arrive."""
     rng = random.Random(4)
-    options = [MarginOptions(kappa=0.0, max_regret=1.0, regret_window=w) for w in (4, 50, 10**6)]
-    requests = [Request(rng, one) for one in options]
-    batch = Batch(rng, requests[:1])
-    for count in (1, 2, 3):
-        batch.requests = requests[:count]
-        batch.slots = [*batch.slots[: count - 1], count]
-        batch.admit([count - 1])
-        for _ in range(5):
-            tree = random_trees(rng, [one.output[-1] for one in batch.requests], 7, 4)
-            law, decision = batch.decide(random_rows(rng, tree), tree, range(count))
-            for row in range(count):
-                _, _, regret = requests[row].step(row_of(law, row), one_of(tree, row))
-                assert decision.regret[row].tolist() == regret
+    batch = Batch(rng, [thrifty(rng, 1.0, 20)])
+    assert compare_steps(batch, [4]) == [2]
+    for window in (45, 10**9):
+        batch.join([thrifty(rng, 1.0, window)])
+        compare_steps(batch, [2, 4, 3])
     assert batch.ledgers.totals.shape[-1] >= MOST
 
 

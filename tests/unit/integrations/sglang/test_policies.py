@@ -43,6 +43,9 @@ SPECS = [
 ]
 confidences = st.floats(0, 1)
 
+FAST = settings(deadline=None, derandomize=True, max_examples=80)
+SLOW = settings(deadline=None, derandomize=True, max_examples=15)
+
 
 def field_of(caught):
     return caught.value.field
@@ -75,6 +78,7 @@ def test_an_illegal_triple_is_refused_by_the_number_that_is_wrong(triple, field)
     assert field_of(caught) == f"large_batch.{field}"
 
 
+@FAST
 @given(st.tuples(st.integers(-1, 5), st.integers(-1, 4), st.integers(-1, 70)))
 def test_the_law_is_that_of_the_nodes_a_tree_can_have(triple):
     steps, topk, tokens = triple
@@ -192,6 +196,7 @@ def test_labels_are_those_of_the_policies():
 rounds_of_one = st.lists(st.tuples(confidences, st.integers(0, 8)), max_size=120)
 
 
+@FAST
 @given(
     rounds_of_one,
     st.sampled_from(
@@ -219,7 +224,7 @@ def test_a_batch_of_one_equals_the_embedded_policy(rounds, spec, how):
         batch.observe(["a"], triple, [accepted], [confidence], None)
 
 
-@settings(deadline=None)
+@FAST
 @given(rounds_of_one, st.sampled_from([LINEAR, FLAT]), st.sampled_from(["", ",half_life=3"]))
 def test_a_priced_batch_of_one_equals_the_embedded_triple_mode(rounds, costs, options):
     batch = make_batch_policy(PRICED + options, costs=costs)
@@ -262,6 +267,7 @@ def test_a_long_priced_run_equals_the_embedded_triple_mode(seed):
 COMBINE = {"mean": fmean, "median": median, "min": min}
 
 
+@FAST
 @given(
     st.sampled_from(sorted(COMBINE)),
     st.lists(
@@ -371,7 +377,7 @@ operations = st.lists(
 )
 
 
-@settings(deadline=None)
+@FAST
 @given(
     st.sampled_from(SPECS),
     operations,
@@ -519,7 +525,7 @@ STEP = CostProfile(
 )
 
 
-@settings(deadline=None, max_examples=30)
+@SLOW
 @given(st.randoms(use_true_random=False), st.sampled_from([LINEAR, FLAT, STEP]))
 def test_a_batch_gets_the_arm_of_largest_worth(rng, costs):
     """Batches of any size, one after the other; the speed-up is over plain decoding of each."""
@@ -708,6 +714,7 @@ def test_sizes_beyond_64_nodes_are_corrected_apart():
 # --- wrappers -----------------------------------------------------------------------------------
 
 
+@FAST
 @given(st.integers(1, 6), st.lists(confidences, max_size=60))
 def test_a_held_triple_never_leaves_before_its_time(rounds, values):
     policy = Held(make_batch_policy("dcs"), rounds)
@@ -716,6 +723,7 @@ def test_a_held_triple_never_leaves_before_its_time(rounds, values):
     assert all(after - before >= rounds for before, after in pairwise(changes))
 
 
+@FAST
 @given(st.lists(confidences, max_size=60))
 def test_held_for_one_round_is_not_held(values):
     held, free = Held(make_batch_policy("dcs"), 1), make_batch_policy("dcs")

@@ -141,6 +141,17 @@ def test_a_row_of_no_numbers_gives_a_token_and_leaves_the_others_alone(vocab, ba
     assert torch.equal(after[:, kept], before[:, kept])
 
 
+def test_top_p_of_a_neighbour_excludes_nothing():
+    """The mass of these rows rounds to 1 before their last token."""
+    steep = torch.linspace(3, 9, 40)[:, None, None] * torch.tensor([0.0, -1.0, -4.0, -9.0])
+    z = torch.cat([steep, steep[:1]])
+    ways = [{"temperature": 1.0, "top_k": 3}] * 40 + [
+        {"temperature": 1.0, "top_k": 3, "top_p": 0.5}
+    ]
+    law = law_of(z, trees(41, 1), rows_of(ways, 4), torch.zeros(41, dtype=torch.int64))
+    assert torch.isfinite(law.scaled).sum(-1)[:, 0].tolist() == [3] * 40 + [1]
+
+
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
 @pytest.mark.parametrize("chosen", [(0, 2), (1, 3), (0, 1, 4, 7)])
 def test_an_argmax_at_hand_gives_the_same_law(chosen, dtype):
