@@ -1,8 +1,9 @@
 #!/usr/bin/env bash
-# Runs the plugin inside the real SGLang on a machine without a GPU:  scripts/sglang_cpu.sh [options of pytest]
-# The first run makes .venv-sglang (2 GB, about two minutes); a later one needs no network. Options go
-# to `pytest tests/sglang`; without any, what takes under three minutes is run, `-m "slow or not slow"`
-# runs everything. SGLANG_VERSION names another release (0.5.20 or newer), in a venv of its own.
+# Runs the plugin inside the real SGLang on a machine without a GPU:
+#   scripts/sglang_cpu.sh [options of pytest]
+# The first run makes .venv-sglang (2.4 GB, about two minutes); a later one needs no network. Without
+# options the quick tests run; -m "slow or not slow" runs all. SGLANG_VERSION names another release
+# (0.5.20 or newer), which gets a venv of its own; PYTHON the interpreter (3.11 or newer).
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
@@ -16,8 +17,11 @@ stamp="$( { echo "$PWD $version"; cat pyproject.toml constraints-sglang.txt "$0"
 
 install() {
     echo "sglang_cpu.sh: installing SGLang $version into $venv (once; takes a few minutes)" >&2
-    rm -rf "$venv"
-    "${PYTHON:-python3.11}" -m venv "$venv"
+    if [ "$(cat "$venv/.place" 2>/dev/null)" != "$PWD" ] || ! "$python" -c '' 2>/dev/null; then
+        rm -rf "$venv"
+        "${PYTHON:-python3.11}" -m venv "$venv"
+        echo "$PWD" > "$venv/.place"
+    fi
     local constraints="$venv/constraints.txt"
     case "$version" in
         # Releases before 0.5.22 want an older transformers.

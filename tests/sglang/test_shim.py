@@ -62,7 +62,9 @@ def test_extend_attention_equals_torchs_own(operators, masked):
         max(new), 0.3, 0.0, False, 0,
         tree_mask=torch.cat([mask.flatten() for mask in masks]) if masked else None,
     )  # fmt: skip
-    for row, (length, count, start, mask) in enumerate(zip(lengths, new, (0, 4), masks, strict=True)):
+    for row, (length, count, start, mask) in enumerate(
+        zip(lengths, new, (0, 4), masks, strict=True)
+    ):
         seen = table[row, :length]
         allowed = torch.cat([torch.ones(count, length - count).bool(), mask], 1)
         some = query[start : start + count]
@@ -74,9 +76,7 @@ def test_decode_attention_stores_the_key_and_sees_all(operators):
     generator = torch.Generator().manual_seed(0)
     keys, values = torch.randn(2, 20, 2, 8, generator=generator)
     table = torch.arange(20).view(2, 10)
-    query, key, value = (
-        torch.randn(2, heads, 8, generator=generator) for heads in (4, 2, 2)
-    )
+    query, key, value = (torch.randn(2, heads, 8, generator=generator) for heads in (4, 2, 2))
     out, slots, lengths = torch.empty_like(query), torch.tensor([6, 13]), torch.tensor([7, 4])
     operators.decode_attention_cpu(
         query, keys, values, 1.0, 1.0, out, key, value, slots, None, table,

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 
 import pytest
-import regex
 from harness import stress, tiny_models
 from harness.compare import assert_same, shortened
 
@@ -69,6 +68,8 @@ def test_a_stop_string_ends_the_text(answered):
 
 
 def test_a_grammar_is_obeyed(answered):
+    import regex
+
     for _, sampling, answer in answered:
         if "regex" in sampling:
             whole = answer.finish == "stop"

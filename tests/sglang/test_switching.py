@@ -22,7 +22,13 @@ class TestDcsOnTheRealModel:
 
     def test_an_aborted_request_ends_and_the_others_go_on(self, runs):
         answers = runs["dcs"]["joining"]
-        assert [answer.finish == "abort" for answer in answers] == [False, False, True, False, False]
+        assert [answer.finish == "abort" for answer in answers] == [
+            False,
+            False,
+            True,
+            False,
+            False,
+        ]
         assert 12 <= len(answers[2].tokens) < TOKENS
 
     def test_the_trace_names_the_requests_of_every_round(self, runs):

@@ -10,11 +10,14 @@ import sys
 import sgl_kernel
 import torch
 from sglang.kernels.ops.speculative import spec_tree
-from sglang.srt.speculative.eagle_utils import organize_draft_results
+from sglang.srt.speculative.eagle_utils import TreeMaskMode, organize_draft_results
 from sglang.srt.speculative.spec_utils import select_top_k_tokens
 from torch import Tensor
 
-SHAPES = (  # batch, topk, num_steps, num_draft_tokens
+Arrays = tuple[Tensor, ...]
+Shape = tuple[int, int, int, int]
+
+SHAPES: tuple[Shape, ...] = (  # batch, topk, num_steps, num_draft_tokens
     (1, 4, 3, 8),
     (3, 4, 5, 16),
     (2, 2, 2, 4),
@@ -44,22 +47,49 @@ def selected(batch: int, topk: int, steps: int, nodes: int) -> tuple[Tensor, Ten
     return parent_list, index, drafted
 
 
-def build(operator, batch: int, topk: int, steps: int, nodes: int, *inputs: Tensor):
+def built(parents: Tensor, index: Tensor, lengths: Tensor, shape: Shape, shim: bool) -> Arrays:
     """(mask, positions, flat index, first child, next sibling)."""
+    batch, topk, steps, nodes = shape
     mask = torch.ones(batch * nodes * nodes, dtype=torch.bool)
     positions = torch.empty(batch * nodes, dtype=torch.long)
-    index, child, sibling = torch.full((3, batch, nodes), -1)
-    mode = spec_tree.TreeMaskMode.QLEN_ONLY
-    operator(*inputs, mask, positions, index, child, sibling, topk, steps, nodes, mode)
-    return mask, positions, index, child, sibling
+    flat, child, sibling = torch.full((3, batch, nodes), -1)
+    mode = int(TreeMaskMode.QLEN_ONLY)
+    outputs = mask, positions, flat, child, sibling
+    if shim:
+        operator = sgl_kernel.build_tree_kernel_efficient_cpu
+        operator(parents, index, lengths, *outputs, topk, steps, nodes, mode)
+    else:
+        before = lengths.cumsum(0) - lengths
+        spec_tree.sgl_build_tree_kernel_efficient_triton[(batch,)](
+            parents,
+            index,
+            lengths,
+            before,
+            *outputs,
+            topk=topk,
+            depth=steps,
+            draft_token_num=nodes,
+            tree_mask_mode=mode,
+            batch_size=batch,
+            parent_list_stride=parents.stride(0),
+            selected_index_stride=index.stride(0),
+        )
+    return outputs
 
 
-def walk(operator, steps: int, candidates: Tensor, links: tuple[Tensor, ...], target: Tensor):
+def walked(tokens: Tensor, links: Arrays, target: Tensor, steps: int, shim: bool) -> Arrays:
     """(tokens after each node passed, nodes passed, how many)."""
-    predicts = torch.zeros(candidates.numel(), dtype=torch.int32)
-    passed = torch.full((len(candidates), steps + 1), -1, dtype=torch.int32)
-    count = torch.empty(len(candidates), dtype=torch.int32)
-    operator(predicts, passed, count, candidates, *links, target)
+    batch, nodes = tokens.shape
+    predicts = torch.zeros(batch * nodes, dtype=torch.int32)
+    passed = torch.full((batch, steps + 1), -1, dtype=torch.int32)
+    count = torch.empty(batch, dtype=torch.int32)
+    arrays = predicts, passed, count, tokens, *links, target
+    if shim:
+        sgl_kernel.verify_tree_greedy_cpu(*arrays)
+    else:
+        spec_tree.verify_tree_greedy_kernel_triton[(batch,)](
+            *arrays, batch_size=batch, num_speculative_tokens=steps + 1, num_draft_tokens=nodes
+        )
     return predicts, passed, count
 
 
@@ -67,19 +97,18 @@ def main() -> int:
     torch.manual_seed(0)
     followed = 0
     for shape in SHAPES * 3:
-        batch, topk, steps, nodes = shape
-        parent_list, index, drafted = selected(*shape)
-        inputs = parent_list, index, torch.randint(3, 9, (batch,))
-        theirs = build(spec_tree.sgl_build_tree_kernel_triton, *shape, *inputs)
-        ours = build(sgl_kernel.build_tree_kernel_efficient_cpu, *shape, *inputs)
-        candidates = torch.cat([torch.zeros(batch, 1, dtype=torch.long), drafted], 1)
+        batch, _, steps, nodes = shape
+        parents, index, drafted = selected(*shape)
+        lengths = torch.randint(3, 9, (batch,))
+        theirs, ours = (built(parents, index, lengths, shape, shim) for shim in (False, True))
+        tokens = torch.cat([torch.zeros(batch, 1, dtype=torch.long), drafted], 1)
         child = theirs[3]
         # At most nodes the target agrees with the first child.
-        agreed = candidates.gather(1, child.clamp(min=0))
         agrees = (child >= 0) & (torch.rand(batch, nodes) < 0.7)
-        target = torch.where(agrees, agreed, torch.randint(0, VOCAB, (batch, nodes)))
-        theirs += walk(spec_tree.verify_tree_greedy_triton, steps, candidates, theirs[2:], target)
-        ours += walk(sgl_kernel.verify_tree_greedy_cpu, steps, candidates, ours[2:], target)
+        other = torch.randint(0, VOCAB, (batch, nodes))
+        target = torch.where(agrees, tokens.gather(1, child.clamp(min=0)), other)
+        theirs += walked(tokens, theirs[2:], target, steps, shim=False)
+        ours += walked(tokens, ours[2:], target, steps, shim=True)
         followed += int(ours[-1].sum())
         if not all(map(torch.equal, theirs, ours)):
             print(f"{shape}: SGLang {theirs}\nshim {ours}")

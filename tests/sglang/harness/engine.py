@@ -3,8 +3,8 @@
     python engine.py ASKED.json ANSWERED.json
 
 ASKED holds `engine` (arguments of `sglang.Engine`) and `jobs`: name -> list of requests. Jobs run
-one after the other, a job's requests at once. A request holds arguments of `async_generate`, and may
-say `after: [i, n]` (start when request i has n tokens) and `abort_at: n` (abort at n tokens).
+one after the other, a job's requests at once. A request holds arguments of `async_generate`, and
+may say `after: [i, n]` (start when request i has n tokens) and `abort_at: n` (abort at n tokens).
 ANSWERED holds `answers`: name -> list of what SGLang returned, or `{"error": ...}`; `flushed`,
 whether the idle engine could empty its cache; and `info`, its internal state after that.
 """

@@ -135,6 +135,15 @@ class Result:
     def __getitem__(self, job: str) -> list[Answer]:
         return self.answers[job]
 
+    def accepted(self, answer: Answer) -> list[int]:
+        """Drafts followed in each round of one of the answers, before the last was cut."""
+        name = answer.meta["id"]
+        return [
+            line["accepted"][line["requests"].index(name)]
+            for line in self.trace
+            if name in line["requests"]
+        ]
+
     @property
     def triples(self) -> set[tuple[int, ...]]:
         """The triples that rounds were drafted with."""

@@ -66,6 +66,7 @@ def eagle3(triple: Triple, head: Path) -> dict[str, Any]:
         "speculative_num_draft_tokens": tokens,
     }
 
+
 _writing = threading.Lock()
 
 
@@ -199,7 +200,10 @@ class Tiny:
 
     def served(self) -> Run:
         """A server whose clients may ask for promotions."""
-        engine = self.tree_engine | {"enable_metrics": True, "speculative_algorithm": "ADAPTIVESPEC"}
+        engine = self.tree_engine | {
+            "enable_metrics": True,
+            "speculative_algorithm": "ADAPTIVESPEC",
+        }
         return Run(engine, {}, {"policy": "dcs", "min_kappa": 0.1})
 
     def misconfigured(self) -> Run:
@@ -248,9 +252,7 @@ def static(triple: Triple) -> dict[str, Any]:
     return {"policy": "static:{},{},{}".format(*triple)}
 
 
-def adaptive(
-    engine: dict[str, Any], config: dict[str, Any], jobs: dict[str, list[Request]]
-) -> Run:
+def adaptive(engine: dict[str, Any], config: dict[str, Any], jobs: dict[str, list[Request]]) -> Run:
     """The plugin under its own name, in an engine that was to run EAGLE3."""
     return Run(engine | {"speculative_algorithm": "ADAPTIVESPEC"}, jobs, config)
 

@@ -174,8 +174,9 @@ class BatchPriced(BatchPolicy):
     survival curves that all requests share, T from ``costs`` at batch * num_draft_tokens verified
     nodes and batch * topk rows a draft pass. Two rounds in a hundred look at the next deeper arm,
     and another arm is taken only for 1 % of G. The first rounds that are measured set the scale of
-    ``costs``, the later ones correct it by size; a round's seconds are shared out between its
-    passes in the proportion expected. No context length is taken into account.
+    ``costs``, the later ones correct it by size. A round is measured as a whole and shared out
+    between its passes in the proportion expected, so that what a pass of the drafter takes beside
+    one of the target is learnt slowly. No context length is taken into account.
 
     Args:
         arms: legal triples to choose from.

@@ -142,7 +142,7 @@ class Verifier:
     def walk(self, original: Callable[..., Any], **arrays: Any) -> Any:
         """Around ``verify_tree_greedy_func``: the rule's tokens in place of the target's."""
         rows, slots = self._of_batch()
-        decision = self._decide()
+        decision = self._decide(arrays["target_predict"])
         if decision is not None:
             tokens = decision.tokens.contiguous()
             if self._group is not None:
@@ -157,15 +157,15 @@ class Verifier:
             self._counts.record(slots, drafted.masked_fill(followed < 0, -1))
         return result
 
-    def _decide(self) -> Decision | None:
-        """None where the target's own tokens, which SGLang has at hand, are it."""
+    def _decide(self, argmax: Tensor) -> Decision | None:
+        """None where the ``argmax`` i64[B, N], which SGLang has at hand, is it."""
         (rows, slots), step = self._of_batch(), self._step
         if step is None:
             raise RuntimeError("SGLang walked a tree that it did not sample")
         if rows.margin.lossless and not rows.sampling.any_sampled:
             return None
         logits = step.logits.view(*step.tree.token.shape, -1)
-        law = law_of(logits, step.tree, rows.sampling, step.position)
+        law = law_of(logits, step.tree, rows.sampling, step.position, argmax)
         seed = rows.sampling.seed
         return decide(law, step.tree, rows.margin, self._ledgers, slots, step.position, seed)
 

@@ -126,9 +126,7 @@ def _attention(
     return out.permute(2, 0, 1, 3).reshape(tokens, heads, -1).to(query.dtype)
 
 
-def _refuse(
-    logit_cap: float, is_cross: bool, sliding_window: int, sinks: Tensor | None
-) -> None:
+def _refuse(logit_cap: float, is_cross: bool, sliding_window: int, sinks: Tensor | None) -> None:
     """NotImplementedError for what a Llama and its head do not use."""
     if is_cross or sinks is not None or sliding_window > 0 or (logit_cap or 0) > 0:
         raise NotImplementedError("only full self-attention without logit cap and sinks")

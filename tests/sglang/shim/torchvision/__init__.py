@@ -30,7 +30,13 @@ def _absent(name: str) -> _Absent:
     return _Absent(name, (), {})
 
 
-_MODULES = ("io", "transforms", "transforms.functional", "transforms.v2", "transforms.v2.functional")
+_MODULES = (
+    "io",
+    "transforms",
+    "transforms.functional",
+    "transforms.v2",
+    "transforms.v2.functional",
+)
 for _name in _MODULES:
     _module = sys.modules[f"torchvision.{_name}"] = ModuleType(f"torchvision.{_name}")
     _module.__dict__.update(__getattr__=_absent, __path__=[])

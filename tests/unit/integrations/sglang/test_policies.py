@@ -698,6 +698,36 @@ def test_every_fiftieth_round_looks_at_the_next_deeper_arm():
     assert [i for i, triple in enumerate(settled) if triple[0] == 2] == [49, 99]
 
 
+def test_a_look_at_a_deeper_arm_leaves_the_arm_in_force():
+    def after(confidence, rounds, last):
+        """The choice at ``last`` after rounds at 0.05 and one more at ``confidence``."""
+        policy = make_batch_policy(PRICED, costs=LINEAR)
+        for _ in range(rounds):
+            policy.choose(["a"], [0.05])
+        policy.choose(["a"], [confidence])
+        return policy.choose(["a"], [last])
+
+    # Where the best arm is less than 1 % ahead, what was chosen last decides.
+    close = next(
+        value / 1000
+        for value in range(1000)
+        if after(0.05, 10, value / 1000) != after(0.8, 10, value / 1000)
+    )
+    assert after(0.05, 49, close) == after(0.8, 49, close)  # the fiftieth round is a look
+
+
+def test_a_round_is_shared_out_between_its_passes():
+    """A pass of the drafter takes as long as one of the target, which nothing that is seen denies."""
+    costs = CostProfile("x", ((0, ((1, 0.02),)),), ((1, 0.02),), 0.001)
+    policy = make_batch_policy("priced:arms=[[2,4,8],[7,4,8]]", costs=costs)
+    assert policy.choose(["a"], [0.7]) == (2, 4, 8)
+    for round_ in range(600):
+        triple = policy.triples[round_ % 2]
+        seconds = costs.round_s([4] * (triple[0] - 1), 8)
+        policy.observe(["a"], triple, [min(triple[0], round_ // 2 % 5)], [0.7], seconds)
+    assert policy.choose(["a"], [0.7]) == (2, 4, 8)
+
+
 def test_sizes_beyond_64_nodes_are_corrected_apart():
     correction = Correction(128)
     for _ in range(400):
