@@ -717,7 +717,7 @@ def test_a_look_at_a_deeper_arm_leaves_the_arm_in_force():
 
 
 def test_a_round_is_shared_out_between_its_passes():
-    """A pass of the drafter takes as long as one of the target, which nothing that is seen denies."""
+    """A pass of the drafter takes as long as one of the target, and nothing denies it."""
     costs = CostProfile("x", ((0, ((1, 0.02),)),), ((1, 0.02),), 0.001)
     policy = make_batch_policy("priced:arms=[[2,4,8],[7,4,8]]", costs=costs)
     assert policy.choose(["a"], [0.7]) == (2, 4, 8)
