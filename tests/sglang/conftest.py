@@ -5,10 +5,23 @@ from __future__ import annotations
 from collections.abc import Iterator
 from functools import cache
 from importlib import metadata
+from pathlib import Path
 
 import pytest
+
 from harness.pool import Pool
 from harness.scenarios import scenarios
+
+pytest.register_assert_rewrite("harness.compare")
+
+HERE = Path(__file__).parent
+PATIENCE = 900  # seconds a test may wait for its runs, and for those before them
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for item in items:
+        if HERE in item.path.parents:
+            item.add_marker(pytest.mark.timeout(PATIENCE))
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:

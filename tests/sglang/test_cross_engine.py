@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import pytest
-from harness import models
-from harness.scenarios import CHAIN, TOKENS, TREE
 
 from adaptivespec.engine.engine import Engine
+from harness import models
+from harness.scenarios import CHAIN, TOKENS, TREE
 
 pytestmark = [pytest.mark.network, pytest.mark.slow]
 

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import math
-
 import pytest
-from harness.compare import TIE
+
+from harness.compare import assert_promotions_are_what_the_logprobs_show
 from harness.scenarios import KAPPAS
 
 KAPPA = 0.2
@@ -17,31 +16,9 @@ def accept_length(answers):
     return (sum(answer.accepted for answer in answers) + rounds) / rounds
 
 
-def deviations(answer):
-    """Positions where the token clearly is not the target's best, with their margin."""
-    gaps = {
-        position: logprob - best[0]
-        for position, (logprob, (best, _)) in enumerate(
-            zip(answer.logprobs, answer.top_logprobs, strict=True)
-        )
-    }
-    return {position: math.exp(gap) for position, gap in gaps.items() if gap < -TIE}
-
-
 def positions(answer):
     """Where the promoted tokens are."""
     return [entry["position"] for entry in answer.own["promotions"]]
-
-
-def assert_promotions_are_what_the_logprobs_show(answer, kappa):
-    """Every token is the target's best, or a reported promotion of a margin above kappa."""
-    promoted = {entry["position"]: entry["margin"] for entry in answer.own["promotions"]}
-    assert len(promoted) == answer.own["num_promoted_tokens"]
-    shown = deviations(answer)
-    assert set(shown) <= set(promoted)
-    for position, margin in promoted.items():
-        assert kappa < margin <= 1
-        assert math.isclose(margin, shown.get(position, 1.0), abs_tol=2e-3)
 
 
 @pytest.mark.network
@@ -80,6 +57,7 @@ class TestEachRequestItsOwnKappa:
     def test_a_grammar_is_obeyed(self, runs):
         """At a kappa that promotes nearly anything that is legal."""
         import regex
+
         from harness.stress import REGEX
 
         answers = runs["tiny tree"]["grammar"]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+
 from harness.compare import assert_same
 from harness.run import RunFailed
 from harness.scenarios import BAD_REQUESTS

@@ -6,6 +6,7 @@ import math
 from collections import Counter
 
 import pytest
+
 from harness import tiny_models
 from harness.scenarios import DRAWS, LAW, SEEDED
 
@@ -13,6 +14,7 @@ pytestmark = pytest.mark.runs("tiny sampled")
 
 
 def test_a_seed_repeats_whatever_the_company(runs):
+    """From the second token on: the first is drawn by SGLang's own sampler."""
     together, mixed = runs["tiny sampled"]["seeded"], runs["tiny sampled"]["in company"][-SEEDED:]
     for number in range(SEEDED):
         (alone,) = runs["tiny sampled"][f"alone {number}"]

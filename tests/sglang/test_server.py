@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 
 import pytest
+
 from harness import tiny_models
 from harness.scenarios import Tiny
 from harness.server import Server, serving

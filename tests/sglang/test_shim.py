@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 import torch
+
 from harness.run import SHIM
 
 HERE = Path(__file__).parent

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+
 from harness import models
 from harness.compare import assert_same
 from harness.scenarios import TOKENS

@@ -5,8 +5,13 @@ from __future__ import annotations
 import math
 
 import pytest
+
 from harness import stress, tiny_models
-from harness.compare import assert_same, shortened
+from harness.compare import (
+    assert_promotions_are_what_the_logprobs_show,
+    assert_same,
+    shortened,
+)
 
 pytestmark = [pytest.mark.slow, pytest.mark.runs("tiny stress", "tiny plain")]
 
@@ -96,6 +101,16 @@ def test_each_request_is_accounted_for(answered):
         # A token of each prefill, then each round's accepted drafts and its bonus, unless cut.
         prefills = 1 + answer.meta["num_retractions"]
         assert len(answer.tokens) - prefills - rounds <= accepted <= len(answer.tokens) - prefills
+
+
+def test_greedy_promotions_are_reported_at_their_positions(answered):
+    promoted = 0
+    for number, sampling, answer in answered:
+        if stress.sort_of(number) == "margin" and "adaptivespec" in answer.meta:
+            chosen = sampling["custom_params"]["adaptivespec"]["kappa"]
+            assert_promotions_are_what_the_logprobs_show(answer, chosen)
+            promoted += answer.own["num_promoted_tokens"]
+    assert promoted > 10
 
 
 def test_the_engine_is_alive_and_its_cache_free(runs):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 
 import pytest
+
 from harness.compare import assert_same, difference, shortened
 from harness.scenarios import CHAIN, TREE
 

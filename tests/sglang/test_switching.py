@@ -3,7 +3,12 @@
 from __future__ import annotations
 
 import pytest
-from harness.compare import assert_same, shortened
+
+from harness.compare import (
+    assert_promotions_are_what_the_logprobs_show,
+    assert_same,
+    shortened,
+)
 from harness.scenarios import TOKENS
 
 
@@ -57,6 +62,12 @@ class TestOverlapScheduling:
     @pytest.mark.parametrize("job", ["prompts", "penalties"])
     def test_outputs_are_those_of_plain_decoding(self, runs, job):
         assert_same(runs["tiny overlapped"][job], runs["tiny plain"][job])
+
+    def test_promotions_are_reported_at_their_positions(self, runs):
+        answers = runs["tiny overlapped"]["margin"]
+        assert sum(answer.own["num_promoted_tokens"] for answer in answers) > 4
+        for answer in answers:
+            assert_promotions_are_what_the_logprobs_show(answer, 0.2)
 
 
 @pytest.mark.slow

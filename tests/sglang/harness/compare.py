@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import replace
 
@@ -41,3 +42,20 @@ def difference(tokens: Sequence[int], reference: Answer) -> str | None:
 def shortened(answer: Answer, tokens: int) -> Answer:
     """The beginning of an answer, as `max_new_tokens` or an abort would leave it."""
     return replace(answer, tokens=answer.tokens[:tokens])
+
+
+def assert_promotions_are_what_the_logprobs_show(answer: Answer, kappa: float) -> None:
+    """Every token is the target's best, or a reported promotion of a margin above kappa."""
+    promoted = {entry["position"]: entry["margin"] for entry in answer.own["promotions"]}
+    assert len(promoted) == answer.own["num_promoted_tokens"]
+    shown = {
+        position: math.exp(logprob - best[0])
+        for position, (logprob, (best, _)) in enumerate(
+            zip(answer.logprobs, answer.top_logprobs, strict=True)
+        )
+        if logprob < best[0] - TIE
+    }
+    assert set(shown) <= set(promoted)
+    for position, margin in promoted.items():
+        assert kappa < margin <= 1
+        assert math.isclose(margin, shown.get(position, 1.0), abs_tol=2e-3)

@@ -1,4 +1,4 @@
-"""Runs the engines that the selected tests need, each once, two at a time."""
+"""Runs the engines that the selected tests need, each once, a few at a time."""
 
 from __future__ import annotations
 
@@ -6,9 +6,7 @@ from collections.abc import Callable, Iterable
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 
-from harness.run import Result, Run, RunFailed, end_all, execute
-
-AT_ONCE = 2  # an engine takes one core and 2.5 GB
+from harness.run import AT_ONCE, Result, Run, RunFailed, end_all, execute
 
 
 class Pool:

@@ -8,6 +8,7 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -15,6 +16,8 @@ from typing import Any
 HERE = Path(__file__).resolve().parent
 SHIM = HERE.parent / "shim"
 LOG_TAIL = 40  # lines shown when a run fails
+AT_ONCE = 2  # engines: each takes a core and 2.5 GB, and more than one core to start
+PLACES = threading.BoundedSemaphore(AT_ONCE)
 
 Request = dict[str, Any]
 
@@ -55,7 +58,7 @@ class Run:
     jobs: dict[str, list[Request]]
     config: dict[str, Any] | None = None
     environment: dict[str, str] = field(default_factory=dict)
-    timeout: float = 240
+    timeout: float = 300
 
 
 @dataclass(frozen=True)
@@ -198,7 +201,7 @@ def launch(arguments: list[str], log: Path, variables: dict[str, str], timeout: 
 
     The process leads a group of its own, which is ended with it, and no other process is.
     """
-    with log.open("w", encoding="utf-8") as out:
+    with PLACES, log.open("w", encoding="utf-8") as out:
         process = subprocess.Popen(
             [sys.executable, *arguments],
             stdin=subprocess.DEVNULL,

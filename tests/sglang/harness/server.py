@@ -15,9 +15,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from harness.run import CPU_ARGUMENTS, Run, RunFailed, end, environment, tail
+from harness.run import CPU_ARGUMENTS, PLACES, Run, RunFailed, end, environment, tail
 
-READY_WITHIN = 240  # seconds
+READY_WITHIN = 300  # seconds
 REQUEST_WITHIN = 120
 
 
@@ -51,7 +51,7 @@ def serving(run: Run, folder: Path) -> Iterator[Server]:
     """
     folder.mkdir(parents=True)
     port, log = _free_port(), folder / "log.txt"
-    with log.open("w", encoding="utf-8") as out:
+    with PLACES, log.open("w", encoding="utf-8") as out:
         process = subprocess.Popen(
             [sys.executable, "-m", "sglang.launch_server", *_flags(run.engine | {"port": port})],
             stdin=subprocess.DEVNULL,
