@@ -15,11 +15,25 @@ python="$venv/bin/python"
 # A venv holds absolute paths, so its own place is part of the stamp.
 stamp="$( { echo "$PWD $version"; cat pyproject.toml constraints-sglang.txt "$0"; } | cksum)"
 
+find_python() {
+    local candidate
+    for candidate in ${PYTHON:+"$PYTHON"} python3.11 python3; do
+        if "$candidate" -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null; then
+            echo "$candidate"
+            return
+        fi
+    done
+    echo "sglang_cpu.sh: no Python 3.11 or newer found; set PYTHON=/path/to/python3" >&2
+    exit 1
+}
+
 install() {
     echo "sglang_cpu.sh: installing SGLang $version into $venv (once; takes a few minutes)" >&2
     if [ "$(cat "$venv/.place" 2>/dev/null)" != "$PWD" ] || ! "$python" -c '' 2>/dev/null; then
         rm -rf "$venv"
-        "${PYTHON:-python3.11}" -m venv "$venv"
+        local found
+        found="$(find_python)"
+        "$found" -m venv "$venv"
         echo "$PWD" > "$venv/.place"
     fi
     local constraints="$venv/constraints.txt"

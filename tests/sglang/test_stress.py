@@ -48,8 +48,9 @@ def test_strict_greedy_ones_equal_plain_decoding(runs, answered):
 
 def test_the_queue_retractions_and_the_prefix_cache_were_used(runs, answered):
     metas = [answer.meta for *_, answer in answered]
-    assert sum(meta["num_retractions"] for meta in metas) >= 5
-    assert sum(meta["cached_tokens"] > 0 for meta in metas) >= 20
+    assert sum(meta.get("num_retractions", 0) for meta in metas) >= 5
+    assert "KV cache pool is full. Retract requests" in runs["tiny stress"].log
+    assert sum(meta.get("cached_tokens", 0) > 0 for meta in metas) >= 20
     assert max(len(line["requests"]) for line in runs["tiny stress"].trace) == 4
     assert len(runs["tiny stress"].triples) >= 3
 
@@ -90,8 +91,8 @@ def test_every_token_has_its_log_probability(answered):
 def test_each_request_is_accounted_for(answered):
     for number, sampling, answer in answered:
         own = answer.meta.get("adaptivespec")
-        if own is None:  # one token: no round was needed
-            assert len(answer.tokens) <= 1
+        if own is None:  # one token: no round was needed; or thrown back, and aborted in the queue
+            assert len(answer.tokens) <= 1 or answer.finish == "abort"
             continue
         rule = (sampling.get("custom_params") or {}).get("adaptivespec")
         assert own["lossless"] is (rule is None), number

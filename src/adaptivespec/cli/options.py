@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from adaptivespec.engine import Engine
 
 __all__ = [
+    "Backend",
     "CommonOptions",
     "Dtype",
     "ModelOptions",
@@ -41,12 +42,20 @@ def _model_unless_argument(ctx: typer.Context, value: str | None) -> str | None:
     return value if typed or not ctx.params.get("model_argument") else None
 
 
+class Backend(StrEnum):
+    """Legal values of --backend."""
+
+    torch = "torch"
+    native = "native"
+
+
 class Dtype(StrEnum):
-    """Legal values of --dtype."""
+    """Legal values of --dtype; which of them a backend has is checked by the engine."""
 
     auto = "auto"
     bfloat16 = "bfloat16"
     float32 = "float32"
+    exact = "exact"
 
 
 def option(*names: str, panel: str, help: str, env: str | None = None, **extra: Any) -> Any:
@@ -87,9 +96,23 @@ class ModelOptions:
             help="An EAGLE-3 head: a directory or a hub id. Missing: the embedded model's own.",
         ),
     ] = None
+    backend: Annotated[
+        Backend,
+        option(
+            "--backend",
+            panel=MODEL,
+            env="BACKEND",
+            help="What runs the model: torch, or the compiled CPU engine.",
+        ),
+    ] = Backend.torch
     dtype: Annotated[
         Dtype,
-        option("--dtype", panel=MODEL, env="DTYPE", help="Precision of the weights."),
+        option(
+            "--dtype",
+            panel=MODEL,
+            env="DTYPE",
+            help="Precision. torch: auto, bfloat16, float32; native: auto, exact.",
+        ),
     ] = Dtype.auto
     device: Annotated[
         str,
@@ -145,6 +168,7 @@ class ModelOptions:
         return create_engine(
             model=self.model_argument or self.model,
             draft_model=self.draft_model,
+            backend=self.backend.value,
             dtype=self.dtype.value,
             device=self.device,
             threads=self.threads,

@@ -145,7 +145,7 @@ def machine_key(target: Target[Any], model: str, head: str) -> list[str]:
     return [
         model,
         head,
-        str(target.dtype),
+        target.precision,
         str(target.device),
         str(torch.get_num_threads()),
         platform.machine(),

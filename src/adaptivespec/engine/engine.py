@@ -16,12 +16,9 @@ from adaptivespec.core.errors import (
 )
 from adaptivespec.core.sampling import SamplingParams
 from adaptivespec.draft.base import Drafter
-from adaptivespec.draft.eagle3 import Eagle3Drafter
 from adaptivespec.engine.costs import FULL, QUICK, cached, machine_key, measure
-from adaptivespec.engine.loading import DTYPES, SHIPPED_HEADS, context_limit, load_head, precision
+from adaptivespec.engine.loading import SHIPPED_HEADS, Backend, context_limit, load_head
 from adaptivespec.engine.loop import Request
-from adaptivespec.engine.model.llama import Llama
-from adaptivespec.engine.model.torch_target import TorchTarget
 from adaptivespec.engine.recording import recording_plan
 from adaptivespec.engine.result import GenerationResult
 from adaptivespec.engine.session import Session
@@ -30,17 +27,12 @@ from adaptivespec.engine.target import Target
 from adaptivespec.engine.tokens import Tokenizer
 from adaptivespec.engine.weights import ProgressCallback, resolve_model
 from adaptivespec.engine.weights.config import ModelConfig
-from adaptivespec.engine.weights.load import load_weights
 from adaptivespec.engine.weights.store import cache_root
 from adaptivespec.policy import make_policy
 from adaptivespec.policy.base import Policy
 from adaptivespec.policy.costs import CostProfile
 from adaptivespec.verify import make_rule
 from adaptivespec.verify.base import Rule
-
-#: What "auto" means when there is a drafter. It looks at no clock and learns nothing from other
-#: requests, so that a request repeats.
-DEFAULT_POLICY = "dcs"
 
 
 class Engine:
@@ -73,6 +65,7 @@ class Engine:
         model: str | Path | None = None,
         draft_model: str | Path | None = None,
         *,
+        backend: str = "torch",
         dtype: str = "auto",
         device: str = "cpu",
         threads: int | None = None,
@@ -89,9 +82,11 @@ class Engine:
             model: None for the embedded SmolLM2-135M-Instruct, a directory, a GGUF file, a hub id.
             draft_model: an EAGLE-3 head, a directory or hub id; None for the one that the package
                 ships for the embedded model, else plain decoding.
-            dtype: "auto" (bfloat16 where the CPU has it, else float32), "bfloat16" or "float32".
+            backend: "torch", or "native" for the compiled CPU engine (docs/native.md).
+            dtype: of torch "auto" (bfloat16 where the CPU has it, else float32), "bfloat16" or
+                "float32"; of native "auto" (8-bit activations) or "exact" (16-bit).
             device: "cpu".
-            threads: of torch; None leaves torch's own choice.
+            threads: of either backend; None leaves torch's own choice.
             max_model_len: longest sequence in tokens; None is the model's limit.
             revision, token, local_files_only: for hub ids.
             cache_dir: where fetched models are kept.
@@ -101,13 +96,13 @@ class Engine:
             ModelNotFoundError, CheckpointError, DownloadError, DiskFullError, ConfigError: each
                 names the field and the remedy.
         """
-        torch_dtype = precision(dtype)
         if device != "cpu":
             raise ConfigError(f"unknown device {device!r}", field="device", remedy="Use cpu")
         if threads is not None:
             if threads < 1:
                 raise ConfigError(f"must be at least 1, got {threads}", field="threads")
             torch.set_num_threads(threads)
+        chosen = Backend.choose(backend, dtype)
         hub: dict[str, Any] = {
             "cache_dir": cache_dir,
             "local_files_only": local_files_only,
@@ -119,21 +114,14 @@ class Engine:
         limit = context_limit(max_model_len, config.max_position_embeddings)
         tokenizer = Tokenizer.from_dir(found.path)
         head = load_head(draft_model, found.name, hub)
-        weights = load_weights(found.path, config)
-        network = Llama(weights, config, torch_dtype, limit)
-        drafter = None
-        if head is not None:
-            drafter = Eagle3Drafter(
-                head, network.embedding, config.num_layers, limit, torch_dtype, network.output
-            )
-        target = TorchTarget(network, limit)
+        target, drafter = chosen.load(found.path, config, limit, head)
         head_name = str(draft_model or SHIPPED_HEADS.get(found.name.lower(), ""))
         return cls(target, tokenizer, drafter, found.name, head_name, cache_dir)
 
     @property
     def dtype(self) -> str:
         """Name of the precision in force."""
-        return next(name for name, dtype in DTYPES.items() if dtype == self.target.dtype)
+        return self.target.precision
 
     def close(self) -> None:
         """Let go of the weights; the engine cannot be used afterwards."""
@@ -304,7 +292,7 @@ class Engine:
                     field="policy_options",
                     remedy="Name the policy they are for",
                 )
-            policy = "none" if self.drafter is None else DEFAULT_POLICY
+            policy = "none" if self.drafter is None else self.target.default_policy
         chosen = make_policy(policy, options)
         if chosen.needs_draft and self.drafter is None:
             raise ConfigError(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Generic, TypeVar
+from typing import ClassVar, Generic, TypeVar
 
 import torch
 from torch import Tensor
@@ -51,6 +51,14 @@ class Target(ABC, Generic[Cache]):
     limits: TargetLimits
     dtype: torch.dtype
     device: torch.device
+    #: The policy of requests that name none, where there is a drafter. One that looks at no clock
+    #: and learns nothing from other requests, so that a request repeats.
+    default_policy: ClassVar[str] = "dcs"
+
+    @property
+    def precision(self) -> str:
+        """Name of what the target computes in: its dtype, unless the backend has its own names."""
+        return str(self.dtype).removeprefix("torch.")
 
     @abstractmethod
     def new_cache(self, capacity: int) -> Cache:

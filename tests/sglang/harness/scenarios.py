@@ -172,14 +172,16 @@ class Tiny:
             for seed, prompt in enumerate(tiny_models.prompts(SEEDED))
         ]
         mates = [ask(prompt, 60, ignore_eos=True) for prompt in tiny_models.prompts(4, seed=1)]
+        (prompt,) = tiny_models.prompts(1)
         short = {"max_new_tokens": 2, "ignore_eos": True, **LAW}
         jobs = {
             "seeded": seeded,
             "in company": [*mates, *seeded],
             **{f"alone {i}": [one] for i, one in enumerate(seeded)},
             "law": [
-                {"input_ids": tiny_models.prompts(1)[0], "sampling_params": short}
-                for _ in range(DRAWS)
+                # Without a seed a request draws by its name.
+                {"rid": f"law {i}", "input_ids": prompt, "sampling_params": short}
+                for i in range(DRAWS)
             ],
         }
         engine = self.engine | eagle3((2, 2, 4), self.head) | {"max_running_requests": 64}
@@ -187,7 +189,7 @@ class Tiny:
 
     def stress(self) -> Run:
         """A queue, a cache too small for it, and requests thrown back every so often."""
-        engine = self.tree_engine | {"max_running_requests": 4, "max_total_tokens": 1200}
+        engine = self.tree_engine | {"max_running_requests": 4, "max_total_tokens": 420}
         run = adaptive(engine, {"policy": "dcs"}, {"stress": stress.requests()})
         return replace(run, environment=RETRACTING)
 

@@ -1,0 +1,1 @@
+"""The native CPU engine: C++ compiled on first use, reached through ctypes."""

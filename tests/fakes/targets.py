@@ -1,0 +1,61 @@
+"""The tiny model on every backend."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from functools import cache
+from typing import Any
+
+import pytest
+from torch import Tensor
+
+from adaptivespec.core.errors import AdaptiveSpecError
+from adaptivespec.core.tree import DraftTree
+from adaptivespec.engine.model.native_target import NativeTarget
+from adaptivespec.engine.model.native_weights import NativeWeights, raw_tensor
+from adaptivespec.engine.target import Target
+from adaptivespec.engine.weights.config import ModelConfig
+from adaptivespec.native.library import Mode, load_library
+from fakes import tiny
+
+#: The native engine wants sizes in whole groups of 32.
+CONFIG = replace(tiny.CONFIG, intermediate_size=64)
+BACKENDS = ("torch", "A8", "A16")
+
+
+@cache
+def _why_not_native() -> str | None:
+    try:
+        load_library()
+    except AdaptiveSpecError as error:
+        return str(error)
+    return None
+
+
+def native_weights(weights: dict[str, Tensor]) -> NativeWeights:
+    """Dense tensors as the native engine takes them."""
+    return NativeWeights({name: raw_tensor(tensor) for name, tensor in weights.items()}, False)
+
+
+def native(mode: str = "A8", config: ModelConfig = CONFIG, threads: int = 1) -> NativeTarget:
+    """The tiny model in the native engine; skips the test where there is none."""
+    if reason := _why_not_native():
+        pytest.skip(f"no native engine: {reason}")
+    weights = native_weights(tiny.weights(config))
+    return NativeTarget(weights, config, tiny.MAX_LEN, Mode[mode], threads)
+
+
+@cache
+def target(backend: str) -> Target[Any]:
+    """The tiny model behind the target interface."""
+    return tiny.target(CONFIG) if backend == "torch" else native(backend)
+
+
+def logits(target: Target[Any], ids: list[int]) -> Tensor:
+    """Logits after every token of `ids`."""
+    return target.verify(target.new_cache(4), DraftTree.chain(ids)).logits
+
+
+def deviation(got: Tensor, want: Tensor) -> float:
+    """Largest difference, against the spread of the logits."""
+    return float((got - want).abs().max() / want.std())
