@@ -71,6 +71,29 @@ class TestOverlapScheduling:
 
 
 @pytest.mark.slow
+@pytest.mark.runs("tiny paged", "tiny plain")
+class TestPagesAndChunks:
+    def test_pages_and_chunks_are_in_force(self, runs):
+        info = runs["tiny paged"].info[0]
+        assert (info["page_size"], info["chunked_prefill_size"]) == (16, 16)
+
+    def test_several_chains_are_used(self, runs):
+        assert len(runs["tiny paged"].triples) >= 2
+        assert {topk for _, topk, _ in runs["tiny paged"].triples} == {1}
+
+    @pytest.mark.parametrize("job", ["prompts", "penalties"])
+    def test_outputs_are_those_of_plain_decoding(self, runs, job):
+        assert_same(runs["tiny paged"][job], runs["tiny plain"][job])
+
+    def test_promotions_happen(self, runs):
+        answers = runs["tiny paged"]["margin"]
+        assert sum(answer.own["num_promoted_tokens"] for answer in answers) > 0
+
+    def test_the_cache_is_free_in_the_end(self, runs):
+        assert runs["tiny paged"].flushed
+
+
+@pytest.mark.slow
 @pytest.mark.runs("tiny parallel", "tiny plain", "tiny tree")
 class TestTwoRanks:
     def test_both_ranks_choose_the_same_triples(self, runs):

@@ -165,6 +165,17 @@ class Tiny:
         config = {**static(TREE), "attach": True}
         return Run(self.tree_engine, {"prompts": prompts()}, config)
 
+    def paged(self) -> Run:
+        """Pages, prompts prefilled in chunks, and chains of changing length.
+
+        Pages of more than one slot are allocated by Triton kernels, on a CPU in its interpreter.
+        """
+        engine = self.engine | eagle3(CHAIN, self.head)
+        engine |= {"page_size": 16, "chunked_prefill_size": 16}
+        jobs = {"prompts": prompts(), "penalties": penalties(), "margin": prompts(**kappa(0.2))}
+        run = adaptive(engine, {"policy": "ema"}, jobs)
+        return replace(run, environment={"TRITON_INTERPRET": "1"})
+
     def sampled(self) -> Run:
         """Seeded requests alone and in company, and the law of the second token."""
         seeded = [
@@ -273,6 +284,7 @@ def scenarios(folder: Path) -> dict[str, Callable[[], Run]]:
         "tiny plain": lambda: Tiny(folder).plain(),
         "tiny tree": lambda: Tiny(folder).tree(),
         "tiny attached": lambda: Tiny(folder).attached(),
+        "tiny paged": lambda: Tiny(folder).paged(),
         "tiny sampled": lambda: Tiny(folder).sampled(),
         "tiny stress": lambda: Tiny(folder).stress(),
         "tiny overlapped": lambda: Tiny(folder).overlapped(),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import logging
+import operator
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -28,8 +28,6 @@ from adaptivespec.integrations.sglang.vocabulary import (
 )
 from adaptivespec.verify.limits import Ledger
 from adaptivespec.verify.margin import MarginOptions, MarginRule
-
-logger = logging.getLogger(__name__)
 
 _STATE = "_adaptivespec"  # attribute of SGLang's Req; a client may use a request id twice
 
@@ -112,7 +110,7 @@ class Requests:
     def __init__(self, config: PluginConfig, vocabulary: Vocabulary, policy: str) -> None:
         check_tokenizer(margin_options(config), vocabulary.tokenizer, "rule_options")
         self._config, self._vocabulary, self._policy = config, vocabulary, policy
-        self._composition: list[Any] | None = None
+        self._composition: list[Any] = []
         self._rows: BatchRows | None = None
 
     def state(self, request: Any) -> RequestState:
@@ -132,8 +130,8 @@ class Requests:
 
     def rows(self, requests: Sequence[Any]) -> BatchRows:
         """Parameters of a batch; the last ones again while the batch is the same."""
-        same = self._composition is not None and len(self._composition) == len(requests)
-        same = same and all(map(lambda a, b: a is b, self._composition or (), requests))
+        same = len(self._composition) == len(requests)
+        same = same and all(map(operator.is_, self._composition, requests))
         if self._rows is None or not same:
             self._composition, self._rows = list(requests), self._build(requests)
         return self._rows

@@ -110,9 +110,8 @@ class AdaptiveSpecWorker(EAGLEWorkerV2):  # type: ignore[misc]
         self._metrics = host_metrics(
             rule=rule.label, policy=self._policy.label, lossless=rule.lossless
         )
-        first = parallel.tp_rank == 0
-        self._reporting = first
-        self._trace = Trace(self.config.trace if first else None)
+        self._reporting = parallel.tp_rank == 0
+        self._trace = Trace(self.config.trace if self._reporting else None)
         # Wall time differs between ranks, and ranks must decide alike.
         self._timing = self._group.world_size == 1
         self._rounds: deque[_Round] = deque()
