@@ -13,7 +13,10 @@ def main() -> None:
     parser.add_argument("--rules", default="strict;margin:0.2", help="with ; between")
     args = parser.parse_args()
     engine = Engine.from_pretrained(
-        dtype=args.dtype, threads=args.threads, draft_model=args.draft_model
+        backend=args.backend,
+        dtype=args.dtype,
+        threads=args.threads,
+        draft_model=args.draft_model,
     )
     rows = []
     print(f"{'task':10} {'policy':16} {'rule':12} {'tau':>6} {'nodes':>6} {'promoted/100':>12}")

@@ -105,7 +105,10 @@ def _measure_all(args: argparse.Namespace) -> None:
     limits = {**_numbers(MAX_TOKENS, ""), **_numbers(args.max_tokens, "--max-tokens")}
     order = prompt_order(args.data, counts, args.shard)
     engine = Engine.from_pretrained(
-        dtype=args.dtype, threads=args.threads, draft_model=args.draft_model
+        backend=args.backend,
+        dtype=args.dtype,
+        threads=args.threads,
+        draft_model=args.draft_model,
     )
     common = {"dtype": engine.dtype, "threads": torch.get_num_threads(), "head": args.draft_model}
     settings = {task: {**common, "max_tokens": tokens} for task, tokens in limits.items()}
@@ -296,6 +299,7 @@ def _arguments() -> argparse.Namespace:
     add("--plain", type=_plain, default=3, help="runs of plain decoding in a block, 2 or more")
     add("--shard", type=_shard, default=(1, 1), help="i/n: the i-th of n parts of the prompts")
     add("--seed", type=int, default=0, help="order of the cells of a block")
+    add("--backend", default="native", help="native or torch")
     add("--dtype", default="auto")
     add("--threads", type=int, default=None)
     add("--draft-model", default=None)

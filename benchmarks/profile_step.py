@@ -16,10 +16,11 @@ def main() -> None:
     parser.add_argument("--policy", default="chain:3")
     parser.add_argument("--rule", default="strict")
     parser.add_argument("--dtype", default="auto")
+    parser.add_argument("--backend", default="native", help="native or torch")
     parser.add_argument("--threads", type=int, default=None)
     parser.add_argument("--max-tokens", type=int, default=64)
     args = parser.parse_args()
-    engine = Engine.from_pretrained(dtype=args.dtype, threads=args.threads)
+    engine = Engine.from_pretrained(backend=args.backend, dtype=args.dtype, threads=args.threads)
     options = {"rule": args.rule, "policy": args.policy, "max_tokens": args.max_tokens}
     engine.generate(PROMPT, **options)
     plain = engine.generate(PROMPT, **options)

@@ -30,7 +30,10 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=0)
     args = parser.parse_args()
     engine = Engine.from_pretrained(
-        dtype=args.dtype, threads=args.threads, draft_model=args.draft_model
+        backend=args.backend,
+        dtype=args.dtype,
+        threads=args.threads,
+        draft_model=args.draft_model,
     )
     rng = random.Random(args.seed)  # noqa: S311  not for secrets
     arms = ["strict/none", *args.arms.split(";")]

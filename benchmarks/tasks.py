@@ -35,6 +35,7 @@ def arguments(description: str) -> argparse.ArgumentParser:
     parser.add_argument("--tasks", default="gsm8k,humaneval,mt_bench")
     parser.add_argument("--limit", type=int, default=10, help="prompts per task")
     parser.add_argument("--max-tokens", type=int, default=128)
+    parser.add_argument("--backend", default="native", help="native or torch")
     parser.add_argument("--dtype", default="auto")
     parser.add_argument("--threads", type=int, default=None)
     parser.add_argument("--draft-model", default=None)

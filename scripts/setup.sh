@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Makes .venv and installs the package into it:  scripts/setup.sh [EXTRA]   (test, lint, hub, dev, bench)
+# Makes .venv and installs the package into it:  scripts/setup.sh [EXTRA]   (test, lint, hub, dev, bench, wheel)
 # Running it again costs nothing, and needs no network, while pyproject.toml and constraints.txt
 # are unchanged. PYTHON names the interpreter to build from (3.11 or newer).
 set -euo pipefail
@@ -7,8 +7,8 @@ cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
 extra="${1:-}"
 case "$extra" in
-    '' | test | lint | hub | dev | bench) ;;
-    *) echo "setup.sh: unknown extra '$extra'; choose test, lint, hub, dev or bench" >&2; exit 2 ;;
+    '' | test | lint | hub | dev | bench | wheel) ;;
+    *) echo "setup.sh: unknown extra '$extra'; choose test, lint, hub, dev, bench or wheel" >&2; exit 2 ;;
 esac
 
 find_python() {
@@ -29,7 +29,13 @@ venv_works() { .venv/bin/python -c 'import sys; sys.exit(sys.version_info < (3, 
 stamped() { [ "$(cat ".venv/.installed-$1" 2>/dev/null)" = "$stamp" ]; }
 
 if venv_works; then
-    for have in "${extra:-base}" ${extra:+dev} $([ -n "$extra" ] || echo test lint hub dev); do
+    case "$extra" in
+        '') enough="base test lint hub dev bench wheel" ;;
+        test) enough="test dev bench" ;;
+        bench | wheel) enough="$extra" ;;
+        *) enough="$extra dev" ;;
+    esac
+    for have in $enough; do
         if stamped "$have"; then exit 0; fi
     done
 fi

@@ -13,6 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from adaptivespec.core.tree import DraftTree
+from adaptivespec.engine.model import native_target, torch_target
 from adaptivespec.engine.target import Target
 from fakes import targets
 
@@ -141,9 +142,20 @@ def test_untapped_layers_give_no_columns(backend: str) -> None:
     assert tapped.shape == (2, width)
 
 
+def test_a_prefill_tells_how_far_it_is(backend: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    target, told = targets.target(backend), []
+    for module in (torch_target, native_target):
+        monkeypatch.setattr(module, "PREFILL_ROWS", 8)
+    ids = [(7 * i) % 61 for i in range(20)]
+    got = target.prefill(target.new_cache(4), ids, TAPS, progress=lambda *of: told.append(of))
+    assert told == [(8, 20), (16, 20), (20, 20)]
+    assert same(backend, got.logits, fresh(target, ids).logits)
+    assert got.taps.shape[0] == 20
+
+
 @pytest.mark.parametrize("shape", ["wide", "deep"])
 def test_a_large_tree_equals_its_paths(backend: str, shape: str) -> None:
-    """More nodes than one native pass takes."""
+    """Of more nodes than any policy drafts."""
     target = targets.target(backend)
     parents = [-1, *([max(0, i - 3) for i in range(1, 90)] if shape == "wide" else range(80))]
     tree = DraftTree.from_parents([(7 * i + 3) % 61 for i in range(len(parents))], parents)

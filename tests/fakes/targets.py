@@ -12,10 +12,11 @@ from torch import Tensor
 from adaptivespec.core.errors import AdaptiveSpecError
 from adaptivespec.core.tree import DraftTree
 from adaptivespec.engine.model.native_target import NativeTarget
-from adaptivespec.engine.model.native_weights import NativeWeights, raw_tensor
+from adaptivespec.engine.model.native_weights import NativeWeights
 from adaptivespec.engine.target import Target
 from adaptivespec.engine.weights.config import ModelConfig
-from adaptivespec.native.library import Mode, load_library
+from adaptivespec.native.library import Library, Mode, load_library
+from adaptivespec.native.weights import raw_tensor
 from fakes import tiny
 
 #: The native engine wants sizes in whole groups of 32.
@@ -37,12 +38,14 @@ def native_weights(weights: dict[str, Tensor]) -> NativeWeights:
     return NativeWeights({name: raw_tensor(tensor) for name, tensor in weights.items()}, False)
 
 
-def native(mode: str = "A8", config: ModelConfig = CONFIG, threads: int = 1) -> NativeTarget:
+def native(
+    mode: str = "A8", config: ModelConfig = CONFIG, threads: int = 1, library: Library | None = None
+) -> NativeTarget:
     """The tiny model in the native engine; skips the test where there is none."""
     if reason := _why_not_native():
         pytest.skip(f"no native engine: {reason}")
     weights = native_weights(tiny.weights(config))
-    return NativeTarget(weights, config, tiny.MAX_LEN, Mode[mode], threads)
+    return NativeTarget(weights, config, tiny.MAX_LEN, Mode[mode], threads, library)
 
 
 @cache

@@ -63,14 +63,19 @@ def quantised(values: Array, kind: str) -> tuple[RawTensor, Array]:
 
 @dataclass
 class Tiny:
-    """A random model: its native form per instruction set, and its weights in float64."""
+    """A random model: its native form per instruction set, and its weights in float64.
+
+    `family` is "llama", "qwen2" (biases of queries, keys and values) or "qwen3" (norms of heads).
+    """
 
     config: NativeConfig
     kinds: tuple[str, ...] = ("Q4_1", "Q8_0", "F32", "BF16")
     seed: int = 0
+    family: str = "llama"
     raw: dict[tuple[int, Matrix], RawTensor] = field(default_factory=dict)
     exact: dict[tuple[int, Matrix], Array] = field(default_factory=dict)
     gains: dict[tuple[int, Norm], npt.NDArray[np.float32]] = field(default_factory=dict)
+    biases: dict[tuple[int, Matrix], npt.NDArray[np.float32]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         c, random = self.config, np.random.default_rng(self.seed)
@@ -98,6 +103,15 @@ class Tiny:
             for norm in (Norm.ATTENTION, Norm.FFN):
                 self.gains[layer, norm] = self._gain(random)
         self.gains[0, Norm.OUTPUT] = self._gain(random)
+        for layer in range(c.layers):
+            if self.family == "qwen3":
+                for norm in (Norm.QUERY, Norm.KEY):
+                    self.gains[layer, norm] = random.uniform(0.5, 1.5, c.head_dim).astype(
+                        np.float32
+                    )
+            for which in IN_LAYER[:3] if self.family == "qwen2" else ():
+                bias = random.standard_normal(shapes[which][0]).astype(np.float32)
+                self.biases[layer, which] = bias
         angle = np.outer(np.arange(c.max_len), 1e4 ** -np.linspace(0, 1, c.head_dim // 2))
         self.cos, self.sin = np.cos(angle).astype(np.float32), np.sin(angle).astype(np.float32)
 
@@ -111,6 +125,8 @@ class Tiny:
             model.weight(layer, which, tensor)
         for (layer, norm), gain in self.gains.items():
             model.norm(layer, norm, gain)
+        for (layer, which), bias in self.biases.items():
+            model.bias(layer, which, bias)
         model.ready()
         return model
 
@@ -124,9 +140,13 @@ class Tiny:
             taps[i] = x
             normed = self._norm(x, (i, Norm.ATTENTION))
             q, k, v = (
-                (normed @ self.exact[i, which].T).reshape(n, -1, c.head_dim)
+                (normed @ self.exact[i, which].T + self.biases.get((i, which), 0)).reshape(
+                    n, -1, c.head_dim
+                )
                 for which in (Matrix.QUERY, Matrix.KEY, Matrix.VALUE)
             )
+            if self.family == "qwen3":
+                q, k = self._norm(q, (i, Norm.QUERY)), self._norm(k, (i, Norm.KEY))
             q, k = _rotate(q, cos, sin), _rotate(k, cos, sin)
             k, v = (
                 np.repeat(t.astype(np.float16).astype(float), c.heads // c.kv_heads, 1)
@@ -182,7 +202,12 @@ def libraries() -> list[Library]:
 def make_tiny() -> Callable[..., Tiny]:
     """A maker of tiny models; sizes by name."""
 
-    def make(seed: int = 0, kinds: tuple[str, ...] | None = None, **sizes: int) -> Tiny:
+    def make(
+        seed: int = 0,
+        kinds: tuple[str, ...] | None = None,
+        family: str = "llama",
+        **sizes: int,
+    ) -> Tiny:
         defaults = {
             "layers": 2,
             "hidden": 96,
@@ -198,6 +223,6 @@ def make_tiny() -> Callable[..., Tiny]:
             rms_eps=1e-5,
             tied=bool(sizes.get("tied", True)),
         )
-        return Tiny(config, kinds or ("Q4_1", "Q8_0", "F32", "BF16"), seed)
+        return Tiny(config, kinds or ("Q4_1", "Q8_0", "F32", "BF16"), seed, family)
 
     return make

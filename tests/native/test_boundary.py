@@ -12,6 +12,7 @@ import numpy.typing as npt
 import pytest
 
 from adaptivespec.native import library as bindings
+from adaptivespec.native.binding import RawPass, RawRows
 from adaptivespec.native.library import Library, Matrix, Mode, NativeError, Norm
 from native.chains import chain, tokens_of
 
@@ -171,8 +172,8 @@ def test_rows_out_of_bounds_are_refused_and_change_nothing(
     for message, call in {
         "a token is 75, expected 0 to 74": lambda: run([1, 75]),
         "a token is -1": lambda: run([-1]),
-        "rows is 0, expected 1 to 64": lambda: run([]),
-        "rows is 65": lambda: run([1] * 65),
+        "rows is 0, expected 1 to 256": lambda: run([]),
+        "rows is 257": lambda: run([1] * 257),
         "a position is 40, expected 0 to 39": lambda: run([1] * 21),
         "a parent is 1, expected -1 to 0": lambda: run([1, 1], [-1, 1]),
         "a parent is -2": lambda: run([1], [-2]),
@@ -185,10 +186,10 @@ def test_rows_out_of_bounds_are_refused_and_change_nothing(
     }.items():
         with pytest.raises(NativeError, match=message):
             call()
-    run([1] * 64, [-1] * 64)  # a broad tree may use more slots than there are positions
-    with pytest.raises(NativeError, match="an entry of path is 64, expected 0 to 63"):
-        cache.commit([64])
-    with pytest.raises(NativeError, match="an entry of path is 3, expected 4 to 63"):
+    run([1] * 256, [-1] * 256)  # a broad tree may use more slots than there are positions
+    with pytest.raises(NativeError, match="an entry of path is 256, expected 0 to 255"):
+        cache.commit([256])
+    with pytest.raises(NativeError, match="an entry of path is 3, expected 4 to 255"):
         cache.commit([3, 3])
     with pytest.raises(NativeError):
         run([75])
@@ -204,17 +205,29 @@ def test_null_and_foreign_handles_are_refused(library: Library, make_tiny: MakeT
     model, other = make_tiny().native(library), make_tiny(seed=1).native(library)
     cache = model.new_cache(4)
     token = (ctypes.c_int32 * 1)(1)
-    call = bindings._Pass(rows=1, threads=1, tokens=ctypes.addressof(token))
+    rows = RawRows(cache=cache.handle, rows=1, tokens=ctypes.addressof(token))
+    call = RawPass(sequence_count=1, threads=1, sequences=ctypes.addressof(rows))
+
+    def forward(model: Any, call: Any) -> None:
+        library.call("as_forward", model, None if call is None else ctypes.byref(call))
+
     with pytest.raises(NativeError, match="the cache is of another model"):
-        library.call("as_forward", other.handle, cache.handle, ctypes.byref(call))
+        forward(other.handle, call)
     with pytest.raises(NativeError, match="model is NULL"):
-        library.call("as_forward", None, cache.handle, ctypes.byref(call))
-    with pytest.raises(NativeError, match="cache is NULL"):
-        library.call("as_forward", model.handle, None, ctypes.byref(call))
+        forward(None, call)
     with pytest.raises(NativeError, match="pass is NULL"):
-        library.call("as_forward", model.handle, cache.handle, None)
-    call.tokens = None
+        forward(model.handle, None)
+    rows.tokens = None
     with pytest.raises(NativeError, match="tokens is NULL"):
-        library.call("as_forward", model.handle, cache.handle, ctypes.byref(call))
+        forward(model.handle, call)
+    rows.cache = None
+    with pytest.raises(NativeError, match="cache is NULL"):
+        forward(model.handle, call)
+    call.sequences = None
+    with pytest.raises(NativeError, match="sequences is NULL"):
+        forward(model.handle, call)
+    call.sequence_count = 0
+    with pytest.raises(NativeError, match="sequence_count is 0, expected 1 to 256"):
+        forward(model.handle, call)
     library.call("as_model_free", None)
     library.call("as_cache_free", None)

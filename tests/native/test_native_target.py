@@ -26,7 +26,7 @@ from adaptivespec.engine.costs import machine_key
 from adaptivespec.engine.model.llama import Llama
 from adaptivespec.engine.model.native_target import NativeTarget
 from adaptivespec.engine.model.torch_target import TorchTarget
-from adaptivespec.native import library
+from adaptivespec.native import binding
 from adaptivespec.native.build import NativeBuildError
 from adaptivespec.native.library import Mode, NativeError, load_library
 from fakes import targets, tiny, tiny_engine
@@ -198,7 +198,7 @@ def test_a_model_that_it_does_not_serve_is_refused(change: dict[str, int], named
     ("options", "field", "remedy"),
     [
         ({"backend": "jax"}, "backend", "native"),
-        ({"dtype": "exact"}, "dtype", "float32"),
+        ({"backend": "torch", "dtype": "exact"}, "dtype", "float32"),
         ({"backend": "native", "dtype": "bfloat16"}, "dtype", "exact"),
         ({"backend": "native", "dtype": "float32"}, "dtype", "torch"),
         ({"backend": "native", "dtype": "int3"}, "dtype", "auto"),
@@ -228,7 +228,7 @@ def test_without_a_compiler_the_remedy_is_said_before_a_model_is_looked_for(
     def none() -> Path:
         raise NativeBuildError("there is no C++ compiler", field="backend", remedy="Install g++")
 
-    monkeypatch.setattr(library, "library_path", none)
+    monkeypatch.setattr(binding, "library_path", none)
     load_library.cache_clear()
     try:
         with pytest.raises(NativeBuildError, match="Install g"):
@@ -241,7 +241,7 @@ def test_a_foreign_library_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "engine.so"
     path.write_bytes(b"no library")
     with pytest.raises(NativeError, match="Delete that file"):
-        library.Library(str(path))
+        binding.Library(str(path))
 
 
 # The embedded model

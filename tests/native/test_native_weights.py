@@ -55,8 +55,8 @@ def open_native(path: Path, mode: Mode = Mode.A16) -> NativeTarget:
     [
         ({**tiny_gguf.MIXED, "lm_head": KIND.Q8_0}, 0.05),
         ({"embed": KIND.Q8_0, "lm_head": KIND.Q8_0, "_proj": KIND.Q8_0}, 0.05),
-        ({"embed": KIND.BF16, "_proj": KIND.F16}, 0.5),  # made Q8_0
-        ({"_proj": KIND.Q5_0}, 0.5),  # decoded, then made Q8_0
+        ({"embed": KIND.BF16, "_proj": KIND.F16}, 0.05),  # to 16 bits
+        ({"_proj": KIND.Q5_0}, 0.05),
     ],
     ids=["Q4_1", "Q8_0", "floats", "Q5_0"],
 )

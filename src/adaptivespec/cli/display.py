@@ -156,8 +156,8 @@ def progress(quiet: bool = False) -> Iterator[Callable[[ProgressEvent], None] | 
 
 
 def _amount(event: ProgressEvent) -> str:
-    """How far a stage is: passes, seconds or bytes."""
-    if event.stage == "measuring costs":
+    """How far a stage is: passes, files, answers, seconds or bytes."""
+    if event.stage.startswith(("measuring", "compiling", "recording")):
         return f"{event.done}/{event.total}"
     if event.stage == "waiting":
         return f"{event.done} s"

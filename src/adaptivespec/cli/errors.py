@@ -9,6 +9,7 @@ import os
 import signal
 import sys
 import threading
+import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -31,7 +32,7 @@ def guarded(command: Callable[..., None]) -> Callable[..., None]:
     def run(**values: Any) -> None:
         interrupted: list[int] = []
         try:
-            with _noting_interrupts(interrupted):
+            with _noting_interrupts(interrupted), _drawing_warnings(values.get("quiet", False)):
                 command(**values)
                 sys.stdout.flush()
         except (typer.Exit, typer.Abort):
@@ -64,6 +65,24 @@ def report(error: Exception) -> int:
     kind = type(error).__name__
     display.error(f"internal error, {kind}: {error}. Run again with --debug for the traceback")
     return 1
+
+
+@contextmanager
+def _drawing_warnings(quiet: bool) -> Iterator[None]:
+    """Warnings of this package are notices, which --quiet leaves out; others are shown as ever."""
+    from adaptivespec.core.errors import FallbackWarning
+
+    with warnings.catch_warnings():
+        others = warnings.showwarning
+
+        def show(message: Warning | str, category: type[Warning], *where: Any) -> None:
+            if not issubclass(category, FallbackWarning):
+                others(message, category, *where)
+            elif not quiet:
+                display.note(str(message))
+
+        warnings.showwarning = show  # type: ignore[assignment]
+        yield
 
 
 @contextmanager

@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from adaptivespec import __version__
-from adaptivespec.cli import chat, costs, display, generate, models, policies, replay, rules
+from adaptivespec.cli import chat, display, generate, models, policies, profile, replay, rules
 
 __all__ = ["app", "main"]
 
@@ -54,7 +54,7 @@ app.command("generate", epilog=generate.EPILOG)(generate.generate)
 app.command("chat", epilog=chat.EPILOG)(chat.chat)
 app.command("rules", epilog=rules.EPILOG)(rules.rules)
 app.command("policies", epilog=policies.EPILOG)(policies.policies)
-app.command("costs", epilog=costs.EPILOG)(costs.costs)
+app.command("profile", epilog=profile.EPILOG)(profile.profile)
 app.command("replay", epilog=replay.EPILOG)(replay.replay)
 app.add_typer(models.app, name="models")
 if find_spec("adaptivespec.cli.train_head") is not None:

@@ -47,6 +47,7 @@ class Backend(StrEnum):
 
     torch = "torch"
     native = "native"
+    auto = "auto"
 
 
 class Dtype(StrEnum):
@@ -102,9 +103,10 @@ class ModelOptions:
             "--backend",
             panel=MODEL,
             env="BACKEND",
-            help="What runs the model: torch, or the compiled CPU engine.",
+            help="What runs the model: torch, the compiled CPU engine, or auto: that one where it "
+            "can.",
         ),
-    ] = Backend.torch
+    ] = Backend.auto
     dtype: Annotated[
         Dtype,
         option(
@@ -157,8 +159,10 @@ class ModelOptions:
         option("--offline", panel=MODEL, env="OFFLINE", help="Never use the network."),
     ] = False
 
-    def load(self, progress: Callable[[Any], None] | None = None) -> Engine:
-        """Load the engine that these options describe."""
+    def load(
+        self, progress: Callable[[Any], None] | None = None, auto: Backend = Backend.auto
+    ) -> Engine:
+        """Load the engine that these options describe, on `auto` where they name no backend."""
         if self.model_argument and self.model and self.model_argument != self.model:
             raise ConfigError(
                 f"two models are given: {self.model_argument!r} and {self.model!r}",
@@ -168,7 +172,7 @@ class ModelOptions:
         return create_engine(
             model=self.model_argument or self.model,
             draft_model=self.draft_model,
-            backend=self.backend.value,
+            backend=(auto if self.backend is Backend.auto else self.backend).value,
             dtype=self.dtype.value,
             device=self.device,
             threads=self.threads,

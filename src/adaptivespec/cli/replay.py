@@ -24,7 +24,7 @@ adaptivespec generate -p "Why is the sky blue?" --trace t.jsonl --record-width 4
 
 adaptivespec replay t.jsonl --policies "static:5,4,16; dcs; chain:3"
 
-adaptivespec costs --json cpu.json && adaptivespec replay *.jsonl --cost cpu.json
+adaptivespec profile --json cpu.json && adaptivespec replay *.jsonl --cost cpu.json
 
 adaptivespec replay t.jsonl --rules "strict; margin:0.2" --cost "GPU:verify=[[1,18],[64,20]],\
 draft=0.6,overhead=0.5"
@@ -56,8 +56,8 @@ def replay(
         typer.Option(
             "--cost",
             metavar="FILE|NUMBERS",
-            help="What passes cost, for predicted time: a file of `adaptivespec costs --json`, or "
-            "NAME:verify=[[1,18],[64,20]],draft=0.6,overhead=0.5 in milliseconds. Repeatable.",
+            help="What passes cost, for predicted time: a file of `adaptivespec profile --json`, "
+            "or NAME:verify=[[1,18],[64,20]],draft=0.6,overhead=0.5 in milliseconds. Repeatable.",
         ),
     ] = None,
     seed: Annotated[
@@ -103,4 +103,4 @@ def _notice(traces: Sequence[Trace], timed: bool) -> None:
         if trace.truncated:
             display.note(f"{trace.path}: the last line was cut short and is left out")
     if not timed:
-        display.note("--cost FILE adds predicted time; `adaptivespec costs` measures it", "dim")
+        display.note("--cost FILE adds predicted time; `adaptivespec profile` measures it", "dim")

@@ -18,6 +18,7 @@ from adaptivespec.cli import display
 if TYPE_CHECKING:
     from adaptivespec.core.registry import EntryInfo
     from adaptivespec.engine.weights.store import CachedModel
+    from adaptivespec.native.floor import Floor
     from adaptivespec.policy.costs import CostProfile
     from adaptivespec.replay.arm import Arm
 
@@ -25,12 +26,13 @@ __all__ = [
     "Entry",
     "pairs",
     "show",
-    "show_costs",
     "show_entries",
     "show_entry",
     "show_json",
     "show_models",
+    "show_profile",
     "show_replay",
+    "show_shapes",
 ]
 
 TRAITS = {
@@ -40,6 +42,7 @@ TRAITS = {
     "lossless": "lossless",
     "needs_costs": "needs costs",
 }
+_SHAPES = 5  # lines of the table of fixed shapes
 _LONGEST_DEFAULT = 32  # characters of a default in the table of all entries
 _WIDE = 1000  # columns of a pipe: nothing is folded
 _PROSE = 100  # columns of running text at most
@@ -142,25 +145,40 @@ def show_models(models: Sequence[CachedModel], root: str) -> None:
     show(table)
 
 
-def show_costs(profile: CostProfile) -> None:
-    """Verify and drafter passes in milliseconds, and against one node."""
+def show_profile(costs: CostProfile, floor: Floor | None = None) -> None:
+    """Verify passes in milliseconds, against one node and against the floor; drafter passes."""
     verify = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
     verify.add_column("nodes", justify="right")
-    for context, _ in profile.verify:
+    for context, _ in costs.verify:
         verify.add_column(f"verify at context {context}", justify="right")
-    for size in sorted({size for _, rows in profile.verify for size, _ in rows}):
+        if floor is not None:
+            verify.add_column("floor", justify="right")
+    for size in sorted({size for _, rows in costs.verify for size, _ in rows}):
         cells = []
-        for context, _ in profile.verify:
-            seconds, one = profile.verify_s(size, context), profile.verify_s(1, context)
+        for context, _ in costs.verify:
+            seconds, one = costs.verify_s(size, context), costs.verify_s(1, context)
             cells.append(f"{1e3 * seconds:.2f} ms  {seconds / one:.2f}x")
+            if floor is not None:
+                least = floor.seconds(size, context)
+                cells.append(f"{1e3 * least:.2f} ms  {100 * least / seconds:.0f} %")
         verify.add_row(str(size), *cells)
-    passes = "  ".join(f"{rows} rows {1e3 * s:.2f} ms" for rows, s in profile.draft)
-    show(
-        Text(profile.name, style="bold"),
-        verify,
-        Text(f"drafter pass: {passes}"),
-        Text(f"reading the root: {1e3 * profile.overhead:.2f} ms a round"),
-    )
+    passes = "  ".join(f"{rows} rows {1e3 * s:.2f} ms" for rows, s in costs.draft)
+    lines = [
+        f"drafter pass: {passes}",
+        f"reading the root: {1e3 * costs.overhead:.2f} ms a round",
+        *([] if floor is None else _floor_lines(floor)),
+    ]
+    show(Text(costs.name, style="bold"), verify, *map(Text, lines))
+
+
+def _floor_lines(floor: Floor) -> list[str]:
+    rates, work = floor.rates, floor.work
+    return [
+        f"this machine: reads {rates.bytes / 1e9:.1f} GB/s, {rates.dots / 1e9:.0f} G multiply-adds"
+        f"/s of bytes, {rates.floats / 1e9:.0f} G/s of floats",
+        f"a pass: {work.weight_bytes / 1e6:.1f} MB of weights, {work.row_dots / 1e6:.0f} M "
+        f"multiply-adds a row; {work.token_bytes / 1e3:.1f} kB a token of context",
+    ]
 
 
 def show_replay(arms: Sequence[Arm]) -> None:
@@ -183,6 +201,21 @@ def show_replay(arms: Sequence[Arm]) -> None:
         show(*([] if cost is None else [Text(cost.name, style="bold")]), table)
     for text, number in notes.items():
         show(Text(f"({number}) {text}"))
+
+
+def show_shapes(arms: Sequence[Arm]) -> None:
+    """The quickest of fixed shapes, and how to ask for it."""
+    best = arms[0]
+    triple = best.policy.largest().triple
+    advice = (
+        "no fixed shape is quicker than plain decoding: --policy none"
+        if best.policy.name == "none"
+        else f"quickest fixed shape: --policy static:{','.join(map(str, triple))}, "
+        f"{best.speedup or 1:.2f}x plain decoding"
+    )
+    tokens = best.stats.num_committed_tokens
+    show("", Text(f"{advice} (predicted on {tokens} recorded tokens)", style="bold"))
+    show_replay(arms[:_SHAPES])
 
 
 def _replay_cells(arm: Arm) -> list[Text]:

@@ -10,7 +10,7 @@ from typing import Annotated
 from adaptivespec.cli import display
 from adaptivespec.cli.errors import guarded
 from adaptivespec.cli.groups import grouped
-from adaptivespec.cli.options import CommonOptions, ModelOptions, option
+from adaptivespec.cli.options import Backend, CommonOptions, ModelOptions, option
 
 __all__ = ["EPILOG", "train_head"]
 
@@ -114,7 +114,7 @@ def train_head(
     )
     options = TrainOptions(**asdict(training))
     with display.progress(common.quiet) as progress:
-        engine = model.load(progress)
+        engine = model.load(progress, auto=Backend.torch)  # what gradients run on
     files = resolve_model(
         model.model_argument or model.model,
         revision=model.revision,

@@ -29,6 +29,10 @@ class AdaptiveSpecError(Exception):
         super().__init__(text)
 
 
+class FallbackWarning(UserWarning):
+    """Something slower serves in place of what was wished for; says why, and the remedy."""
+
+
 class ConfigError(AdaptiveSpecError, ValueError):
     """An option is unknown or out of bounds; the message lists the legal values or the interval."""
 

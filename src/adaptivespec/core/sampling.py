@@ -167,6 +167,12 @@ class Sampler:
             _raise_numerical(law.peak, step)
         return law
 
+    def untouched(self, num_outputs: int) -> bool:
+        """Whether the law of trees after so many output tokens is the argmax of the raw logits."""
+        params = self.params
+        early = num_outputs < params.min_tokens and bool(self.stop_ids)
+        return params.greedy and not (early or params.has_penalties or params.logit_bias)
+
     def promotion_noise(self, n: int, device: torch.device | str | None = None) -> Tensor:
         """f32[n] uniform in [0, 1), the next numbers of the promotion stream."""
         if self._promotions is None:

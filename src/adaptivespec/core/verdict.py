@@ -105,6 +105,32 @@ class Verdict:
     strict: list[int]
     strict_drops: list[float]
 
+    @classmethod
+    def of_path(
+        cls,
+        path: list[int],
+        drafted: list[int],
+        drops: list[float],
+        strict: list[int],
+        bonus: int,
+        strict_drops: list[float],
+        bonus_drop: float,
+    ) -> Verdict:
+        """From a followed path and, node by node of it: the target's own token and its drop.
+
+        `drafted` and `drops` are of path[1:], their drops being below the peaks of the rows before.
+        """
+        pairs = zip(drafted, strict, strict=False)
+        kinds = [Kind.EXACT if token == own else Kind.PROMOTED for token, own in pairs]
+        return cls(
+            path=path,
+            tokens=[*drafted, bonus],
+            kinds=[*kinds, Kind.BONUS],
+            drops=[*drops, bonus_drop],
+            strict=strict,
+            strict_drops=strict_drops,
+        )
+
     @property
     def margins(self) -> list[float]:
         """p / max p of each emitted token, in [0, 1]."""
@@ -177,18 +203,15 @@ def verdict(tree: DraftTree, choice: Choice) -> Verdict:
         reached(tree, choice.tokens),
     )
     path = [node for node, on_path in enumerate(reach) if on_path]  # parents come first
-    strict = [int(target[node]) for node in path]
-    tokens = [int(drafted[node]) for node in path[1:]]
-    pairs = zip(tokens, strict, strict=False)
-    kinds = [Kind.EXACT if token == own else Kind.PROMOTED for token, own in pairs]
     last = path[-1]
-    return Verdict(
-        path=path,
-        tokens=[*tokens, int(rewritten[last])],
-        kinds=[*kinds, Kind.BONUS],
-        drops=[*(child_drop[node] for node in path[1:]), target_drop[last]],
-        strict=strict,
+    return Verdict.of_path(
+        path,
+        drafted=[int(drafted[node]) for node in path[1:]],
+        drops=[child_drop[node] for node in path[1:]],
+        strict=[int(target[node]) for node in path],
+        bonus=int(rewritten[last]),
         strict_drops=[target_drop[node] for node in path],
+        bonus_drop=target_drop[last],
     )
 
 

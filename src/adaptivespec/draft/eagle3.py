@@ -19,6 +19,7 @@ from adaptivespec.core.sampling import Sampler
 from adaptivespec.draft.base import Drafter
 from adaptivespec.draft.eagle3_checkpoint import LAYER, Eagle3Checkpoint
 from adaptivespec.draft.growth import Growth
+from adaptivespec.draft.offers import offers
 from adaptivespec.nn.attention import additive_mask, attend, causal
 from adaptivespec.nn.kv import KVCache
 from adaptivespec.nn.linear import Linear
@@ -67,13 +68,7 @@ class Eagle3Drafter(Drafter[Eagle3State]):
         lm_head: Tensor | None = None,
     ) -> None:
         c = checkpoint.config
-        if (c.vocab_size, c.hidden_size) != tuple(embedding.shape):
-            raise CheckpointError(
-                f"the head wants a target with vocabulary {c.vocab_size} and hidden size "
-                f"{c.hidden_size}, this one has {embedding.shape[0]} and {embedding.shape[1]}",
-                field="draft_model",
-                remedy="Use a head trained for this target, or --policy none",
-            )
+        checkpoint.check_target(*embedding.shape)
         self.checkpoint, self.config = checkpoint, c
         self.dtype, self.device = dtype, embedding.device
         self.tap_layers = c.taps_for(num_layers)
@@ -147,13 +142,13 @@ class Eagle3Drafter(Drafter[Eagle3State]):
         growth = Growth(state.root, plan, self.device, sampled=sampler is not None)
         if growth.stopped:
             return growth.draft()
-        cache, rows = state.cache, 0
+        cache, rows, vocab = state.cache, 0, self.config.vocab_size
         hidden, logits = self._read(state)
         # A drafted row sees the committed rows, its drafted ancestors and itself: `visible` has a
         # column for every drafted row so far.
         visible = torch.zeros(1, 0, dtype=torch.bool, device=self.device)
         while True:
-            tokens, logq, q = self._offers(logits, plan.topk, sampler)
+            tokens, logq, q = offers(logits, plan.topk, self.target_ids, vocab, sampler)
             source = growth.expand(tokens, logq, hidden if keep_hidden else None, q)
             if growth.stopped:
                 return growth.draft()
@@ -169,22 +164,6 @@ class Eagle3Drafter(Drafter[Eagle3State]):
             feature = hidden.index_select(0, source)
             hidden = self._pass(feature, growth.frontier_tokens, positions, cache, start, mask)
             logits = self._logits(hidden)
-
-    def _offers(
-        self, logits: Tensor, topk: int, sampler: Sampler | None
-    ) -> tuple[Tensor, Tensor, Tensor | None]:
-        """Target ids and log probabilities `[R, topk]`: the likeliest draft tokens, or drawn ones.
-
-        Drawn ones come with their law over the target's vocabulary, `f32[R, V]`.
-        """
-        topk = min(topk, logits.shape[-1])
-        if sampler is None:
-            values, index = logits.topk(topk, -1)
-            return self.target_ids[index], values - logits.logsumexp(-1, keepdim=True), None
-        index, logq, q = sampler.draw_drafts(logits, topk)
-        law = torch.zeros(logits.shape[0], self.config.vocab_size, device=self.device)
-        law[:, self.target_ids] = q
-        return self.target_ids[index], logq, law
 
     @torch.inference_mode()
     def _read(self, state: Eagle3State) -> tuple[Tensor, Tensor]:

@@ -196,6 +196,17 @@ class Eagle3Checkpoint:
             tensors = {name: file.get(name) for name in file.names}
         return cls(config, tensors, _target_ids(config, tensors, str(weights_path)))
 
+    def check_target(self, vocab_size: int, hidden_size: int) -> None:
+        """CheckpointError unless the head was made for a target of these sizes."""
+        c = self.config
+        if (c.vocab_size, c.hidden_size) != (vocab_size, hidden_size):
+            raise CheckpointError(
+                f"the head wants a target with vocabulary {c.vocab_size} and hidden size "
+                f"{c.hidden_size}, this one has {vocab_size} and {hidden_size}",
+                field="draft_model",
+                remedy="Use a head trained for this target, or --policy none",
+            )
+
     def save(self, path: str | Path) -> None:
         """Write `config.json` and bfloat16 weights; the directory is made when missing."""
         from safetensors.torch import save_file

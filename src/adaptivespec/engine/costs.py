@@ -1,7 +1,7 @@
 """Measuring what passes cost on this machine, and keeping the result.
 
 Profiles are JSON files below the cache directory, one per target, head, precision, thread count,
-processor and torch version.
+processor and versions of torch and of this package.
 """
 
 from __future__ import annotations
@@ -16,10 +16,11 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from time import perf_counter
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 
+from adaptivespec import __version__
 from adaptivespec.core.errors import ConfigError
 from adaptivespec.core.tree import DraftTree
 from adaptivespec.draft.base import Drafter
@@ -28,6 +29,9 @@ from adaptivespec.engine.target import Target
 from adaptivespec.engine.weights.progress import ProgressCallback, ProgressEvent, silent
 from adaptivespec.policy.costs import CostProfile, Table, isotonic
 from adaptivespec.policy.plan import TreePlan
+
+if TYPE_CHECKING:
+    from adaptivespec.native.floor import Floor
 
 #: Rows of a pass of the drafter that are timed.
 DRAFT_ROWS = (1, 4, 8, 16)
@@ -118,6 +122,21 @@ def _drafting(target: Target[Any], drafter: Drafter[Any], repeats: int) -> tuple
     return tuple(zip(DRAFT_ROWS, medians, strict=True)), statistics.median(reads[1:])
 
 
+def floor(target: Target[Any]) -> Floor | None:
+    """What passes of a native target cannot be quicker than here, measured in a second; else None.
+
+    Raises:
+        NativeError: there is no memory to read.
+    """
+    from adaptivespec.engine.model.native_target import NativeTarget
+    from adaptivespec.native.floor import Floor, Work, measure_rates
+
+    if not isinstance(target, NativeTarget):
+        return None
+    work = Work.of(target.model, target.mode)
+    return Floor(measure_rates(work.weight_bytes, target.threads.most), work)
+
+
 def cached(
     cache_dir: Path, key: Sequence[str], make: Callable[[], CostProfile], fresh: bool = False
 ) -> CostProfile:
@@ -151,6 +170,7 @@ def machine_key(target: Target[Any], model: str, head: str) -> list[str]:
         platform.machine(),
         _processor(),
         torch.__version__,
+        __version__,
     ]
 
 

@@ -65,7 +65,7 @@ class Engine:
         model: str | Path | None = None,
         draft_model: str | Path | None = None,
         *,
-        backend: str = "torch",
+        backend: str = "auto",
         dtype: str = "auto",
         device: str = "cpu",
         threads: int | None = None,
@@ -82,7 +82,8 @@ class Engine:
             model: None for the embedded SmolLM2-135M-Instruct, a directory, a GGUF file, a hub id.
             draft_model: an EAGLE-3 head, a directory or hub id; None for the one that the package
                 ships for the embedded model, else plain decoding.
-            backend: "torch", or "native" for the compiled CPU engine (docs/native.md).
+            backend: "torch", "native" for the compiled CPU engine (docs/native.md), or "auto":
+                native where it can serve, else torch, with a FallbackWarning that says why.
             dtype: of torch "auto" (bfloat16 where the CPU has it, else float32), "bfloat16" or
                 "float32"; of native "auto" (8-bit activations) or "exact" (16-bit).
             device: "cpu".
@@ -90,7 +91,7 @@ class Engine:
             max_model_len: longest sequence in tokens; None is the model's limit.
             revision, token, local_files_only: for hub ids.
             cache_dir: where fetched models are kept.
-            progress: called with ProgressEvent while files are fetched and converted.
+            progress: called with ProgressEvent while files are fetched, converted or compiled.
 
         Raises:
             ModelNotFoundError, CheckpointError, DownloadError, DiskFullError, ConfigError: each
@@ -102,7 +103,7 @@ class Engine:
             if threads < 1:
                 raise ConfigError(f"must be at least 1, got {threads}", field="threads")
             torch.set_num_threads(threads)
-        chosen = Backend.choose(backend, dtype)
+        chosen = Backend.choose(backend, dtype, progress)
         hub: dict[str, Any] = {
             "cache_dir": cache_dir,
             "local_files_only": local_files_only,
@@ -114,6 +115,7 @@ class Engine:
         limit = context_limit(max_model_len, config.max_position_embeddings)
         tokenizer = Tokenizer.from_dir(found.path)
         head = load_head(draft_model, found.name, hub)
+        chosen = chosen.for_model(config, limit)
         target, drafter = chosen.load(found.path, config, limit, head)
         head_name = str(draft_model or SHIPPED_HEADS.get(found.name.lower(), ""))
         return cls(target, tokenizer, drafter, found.name, head_name, cache_dir)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass
 from importlib.resources import files
@@ -10,7 +11,13 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from adaptivespec.core.errors import ConfigError, ModelNotFoundError
+from adaptivespec.core.errors import (
+    AdaptiveSpecError,
+    ConfigError,
+    FallbackWarning,
+    ModelNotFoundError,
+)
+from adaptivespec.draft.base import Drafter
 from adaptivespec.draft.eagle3 import Eagle3Drafter
 from adaptivespec.draft.eagle3_checkpoint import Eagle3Checkpoint
 from adaptivespec.engine.model.llama import Llama
@@ -19,13 +26,16 @@ from adaptivespec.engine.target import Target
 from adaptivespec.engine.weights import resolve_model
 from adaptivespec.engine.weights.config import ModelConfig
 from adaptivespec.engine.weights.load import load_weights
+from adaptivespec.engine.weights.progress import ProgressCallback, ProgressEvent, silent
 
 if TYPE_CHECKING:
     from adaptivespec.engine.model.native_target import NativeTarget
 
-BACKENDS = ("torch", "native")
-#: Activations of the native engine by the name of a dtype.
+BACKENDS = ("torch", "native", "auto")
+#: Activations of the native engine by the name of a dtype, and what stands in for it in torch.
 NATIVE_MODES = {"auto": "A8", "exact": "A16"}
+STAND_INS = {"auto": "auto", "exact": "float32"}
+COMPILING = "compiling the native engine for this processor (once, about 30 s)"
 DTYPES = {"bfloat16": torch.bfloat16, "float32": torch.float32}
 #: Heads that the package ships, by the name of their target.
 SHIPPED_HEADS = {"smollm2-135m-instruct": "smollm2-135m-instruct-eagle3"}
@@ -33,15 +43,25 @@ SHIPPED_HEADS = {"smollm2-135m-instruct": "smollm2-135m-instruct-eagle3"}
 
 @dataclass(frozen=True)
 class Backend:
-    """What a target runs on: its name, and the precision of drafter and torch target."""
+    """What a target runs on: its name, and the precision of drafter and torch target.
+
+    `optional` says that torch may take the place of a native engine that cannot serve.
+    """
 
     name: str
     dtype: str
     torch_dtype: torch.dtype
+    optional: bool = False
 
     @classmethod
-    def choose(cls, name: str, dtype: str) -> Backend:
+    def choose(cls, name: str, dtype: str, progress: ProgressCallback | None = None) -> Backend:
         """Check a backend and a dtype together, and that a native engine can be had.
+
+        "auto" is native with a dtype that native has, and torch with any other or, after a
+        FallbackWarning, where there is no native engine.
+
+        Args:
+            progress: called while the native engine is compiled.
 
         Raises:
             ConfigError: an unknown name, or a dtype that this backend does not have.
@@ -51,42 +71,75 @@ class Backend:
             raise ConfigError(
                 f"unknown backend {name!r}",
                 field="backend",
-                remedy=f"Use {' or '.join(BACKENDS)}",
+                remedy=f"Use {', '.join(BACKENDS)}",
             )
-        if name == "torch":
-            if dtype == "exact":
-                raise ConfigError(
-                    "'exact' belongs to the native backend",
-                    field="dtype",
-                    remedy="Use float32, or backend native (--backend native)",
-                )
-            return cls(name, dtype, precision(dtype))
-        if dtype not in NATIVE_MODES:
+        if name == "torch" and dtype == "exact":
+            raise ConfigError(
+                "'exact' belongs to the native backend",
+                field="dtype",
+                remedy="Use float32, or backend native (--backend native)",
+            )
+        if name == "native" and dtype not in NATIVE_MODES:
             raise ConfigError(
                 f"the native backend has no {dtype!r}: it keeps the weights as they are published",
                 field="dtype",
                 remedy="Use auto (8-bit activations) or exact (16-bit), or backend torch",
             )
-        from adaptivespec.native.library import load_library
+        if name == "torch" or dtype not in NATIVE_MODES:
+            return cls("torch", dtype, precision(dtype))
+        native = cls("native", dtype, precision("auto"), optional=name == "auto")
+        try:
+            _prepare_native(progress or silent)
+        except AdaptiveSpecError as error:
+            return native._without_native(error)
+        return native
 
-        load_library()
-        return cls(name, dtype, precision("auto"))
+    def for_model(self, config: ModelConfig, limit: int) -> Backend:
+        """This backend; torch, after a FallbackWarning, where native is optional and does not
+        serve such a model."""
+        if self.optional:
+            from adaptivespec.engine.model.native_target import native_config
+
+            try:
+                native_config(config, limit)
+            except ConfigError as error:
+                return self._without_native(error)
+        return self
+
+    def _without_native(self, error: AdaptiveSpecError) -> Backend:
+        """Torch in place of native; raises `error` where that was not left open."""
+        if not self.optional:
+            raise error
+        remedy = "" if error.remedy is None else f". {error.remedy}"
+        warnings.warn(
+            f"the torch backend serves, which is slower: {error.message}{remedy}",
+            FallbackWarning,
+            stacklevel=4,  # who called Engine.from_pretrained
+        )
+        dtype = STAND_INS[self.dtype]
+        return Backend("torch", dtype, precision(dtype))
 
     def load(
         self, path: Path, config: ModelConfig, limit: int, head: Eagle3Checkpoint | None
-    ) -> tuple[Target[Any], Eagle3Drafter | None]:
-        """The target and, with a head, its drafter, which runs in torch under either backend."""
+    ) -> tuple[Target[Any], Drafter[Any] | None]:
+        """The target and, with a head, its drafter.
+
+        A head of sizes that the native engine does not run is run in torch.
+        """
         if self.name == "torch":
             network = Llama(load_weights(path, config), config, self.torch_dtype, limit)
             return TorchTarget(network, limit), self._drafter(head, network, config, limit)
+        from adaptivespec.draft.eagle3_native import NativeEagle3Drafter, serves
         from adaptivespec.engine.model.native_target import NativeTarget
         from adaptivespec.engine.model.native_weights import NativeWeights
-        from adaptivespec.native.library import MAX_THREADS, Mode
+        from adaptivespec.native.library import Mode
 
         mode = Mode[NATIVE_MODES[self.dtype]]
-        threads = min(torch.get_num_threads(), MAX_THREADS)
-        target = NativeTarget(NativeWeights.open(path, config), config, limit, mode, threads)
-        return target, self._drafter(head, target, config, limit)
+        target = NativeTarget(NativeWeights.open(path, config), config, limit, mode, "auto")
+        if head is None or not serves(head.config):
+            return target, self._drafter(head, target, config, limit)
+        model, layers, threads = target.model, config.num_layers, target.threads.now
+        return target, NativeEagle3Drafter(head, model, layers, limit, mode, threads)
 
     def _drafter(
         self,
@@ -106,6 +159,15 @@ class Backend:
             self.torch_dtype,
             lender.output if borrows else None,
         )
+
+
+def _prepare_native(progress: ProgressCallback) -> None:
+    """Have the native engine's library, and load it."""
+    from adaptivespec.native.build import library_path
+    from adaptivespec.native.library import load_library
+
+    library_path(progress=lambda done, total: progress(ProgressEvent(COMPILING, done, total)))
+    load_library()
 
 
 def precision(name: str) -> torch.dtype:

@@ -17,11 +17,12 @@ from torch import Tensor
 
 from adaptivespec.core.commit import Commit, StopState, commit
 from adaptivespec.core.draft import Draft
+from adaptivespec.core.errors import NumericalError
 from adaptivespec.core.law import Law
 from adaptivespec.core.sampling import Sampler, SamplingParams
 from adaptivespec.core.trace import StepTrace, nodes_of
 from adaptivespec.core.tree import DraftTree
-from adaptivespec.core.verdict import Verdict, verdict
+from adaptivespec.core.verdict import Choice, Verdict, verdict
 from adaptivespec.engine.session import Session
 from adaptivespec.engine.target import Pass
 from adaptivespec.policy.base import NOTHING, Outcome, Policy, Signals, TreePlan
@@ -192,29 +193,55 @@ class _Decoder:
         sampler = self.sampler if rule.sampled_drafts else None
         return self.session.draft(plan, sampler, rule.draft_hidden)
 
-    @torch.inference_mode()
     def _settle(self, out: Pass, draft: Draft, index: int) -> Step:
         """Rule, walk, limits, commit: pure decisions first, then this request's own memory."""
-        rule, tree = self.request.rule, draft.tree
-        law = self.sampler.law(out.logits, tree, self.output, index)
-        if rule.signals == "hidden":
-            law = replace(law, hidden=out.hidden)
-        choice = rule.choose(law, tree, self.state)
-        walked = apply_limits(verdict(tree, choice), rule.limits, self.ledger)
+        walked = self._walk(out, draft, index)
+        law = choice = None
+        if walked is None:
+            walked, law, choice = self._choose(out, draft, index)
+        walked = apply_limits(walked, self.request.rule.limits, self.ledger)
         if self.request.record_plan is not None:
             walked = walked.cut(0)
         committed = commit(walked.tokens, self.stop)
         done = walked.committed(committed.kept)
         self.stop = committed.state
         self.ledger.record(done, committed.kept)
-        rule.observe(tree, choice, done, self.state)
+        if choice is not None:
+            self.request.rule.observe(draft.tree, choice, done, self.state)
         self.output.extend(done.tokens)
         step = Step(done, committed, committed.finish_reason)
-        if self.request.logprobs:
+        if self.request.logprobs and law is not None:
             step.logprobs = _logprobs(law, done)
-        if self.request.record_nodes:
+        if self.request.record_nodes and choice is not None:
             step.nodes = nodes_of(draft, choice)
         return step
+
+    def _walk(self, out: Pass, draft: Draft, index: int) -> Verdict | None:
+        """The target's own choosing and following, where it and the rule have that.
+
+        None for requests that want to see more than the path.
+        """
+        request = self.request
+        if request.logprobs or request.record_nodes or not self.sampler.untouched(len(self.output)):
+            return None
+        test = request.rule.node_test(self.state)
+        if test is None:
+            return None
+        try:
+            return self.session.target.follow(out, draft.tree, test)
+        except NumericalError as error:
+            raise NumericalError(
+                f"{error.message}, step {index}", step=index, node=error.node, field="logits"
+            ) from None
+
+    @torch.inference_mode()
+    def _choose(self, out: Pass, draft: Draft, index: int) -> tuple[Verdict, Law, Choice]:
+        rule, tree = self.request.rule, draft.tree
+        law = self.sampler.law(out.logits, tree, self.output, index)
+        if rule.signals == "hidden":
+            law = replace(law, hidden=out.hidden)
+        choice = rule.choose(law, tree, self.state)
+        return verdict(tree, choice), law, choice
 
     def _context_full(self) -> str | None:
         return "length" if self._room() < 1 else None

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import ClassVar, Generic, TypeVar
 
@@ -11,8 +11,11 @@ import torch
 from torch import Tensor
 
 from adaptivespec.core.tree import DraftTree
+from adaptivespec.core.verdict import Verdict
+from adaptivespec.verify.base import NodeTest
 
 Cache = TypeVar("Cache")
+PrefillProgress = Callable[[int, int], object]
 
 
 @dataclass(frozen=True)
@@ -69,8 +72,18 @@ class Target(ABC, Generic[Cache]):
         """Number of committed rows."""
 
     @abstractmethod
-    def prefill(self, cache: Cache, tokens: Sequence[int], tap_layers: Sequence[int] = ()) -> Pass:
-        """Append `tokens`; logits `[1, vocab]` of the last one, taps of all of them."""
+    def prefill(
+        self,
+        cache: Cache,
+        tokens: Sequence[int],
+        tap_layers: Sequence[int] = (),
+        progress: PrefillProgress | None = None,
+    ) -> Pass:
+        """Append `tokens`; logits `[1, vocab]` of the last one, taps of all of them.
+
+        They run in several passes, each committed at once; `progress` is called after each with the
+        number of tokens done and of all.
+        """
 
     @abstractmethod
     def verify(self, cache: Cache, tree: DraftTree, tap_layers: Sequence[int] = ()) -> Pass:
@@ -86,3 +99,11 @@ class Target(ABC, Generic[Cache]):
     @abstractmethod
     def truncate(self, cache: Cache, length: int) -> None:
         """Forget committed rows from `length` on."""
+
+    def follow(self, out: Pass, tree: DraftTree, test: NodeTest) -> Verdict | None:
+        """Choose and follow at temperature 0 in one go; None where the target has no such thing.
+
+        Raises:
+            NumericalError: a row on the path is not finite; it names the node.
+        """
+        return None

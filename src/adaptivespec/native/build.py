@@ -1,24 +1,26 @@
-"""Compiles the native engine for this processor, once per user and version of its sources.
+"""The library of the native engine for this processor: from the wheel, from the cache, or compiled.
 
-The library lies in the user's cache directory under a name that carries a hash of the sources and
-flags, so versions do not meet and a finished file is never stale. It is written beside its final
-place and renamed, under a lock: whatever carries the final name is whole.
+A library's name carries a hash of the sources and flags, so versions do not meet and a finished
+file is never stale. Wheels carry libraries under the same names. What is compiled here lies in the
+user's cache directory; it is made in a scratch directory beside its final place and renamed, under
+a lock: whatever carries the final name is whole.
 """
 
 from __future__ import annotations
 
 import hashlib
-import os
-import shlex
-import shutil
-import subprocess
 import sys
-import uuid
-from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
 from adaptivespec.core.errors import AdaptiveSpecError, ConfigError
+from adaptivespec.native.compiler import (
+    FLAGS,
+    NativeBuildError,
+    Progress,
+    compile_library,
+    find_compiler,
+)
 
 __all__ = [
     "ISAS",
@@ -27,31 +29,14 @@ __all__ = [
     "detect_isa",
     "find_compiler",
     "isa_named",
+    "library_name",
     "library_path",
+    "sources",
 ]
 
 SOURCE_DIR = Path(__file__).parent / "csrc"
-
-#: `-ffp-contract=off` keeps results equal on every instruction set and compiler (see simd.h).
-#: Without `-O3` the arrays of registers in the kernels stay in memory, several times slower.
-FLAGS = (
-    "-std=c++17",
-    "-O3",
-    "-ffp-contract=off",
-    "-fvisibility=hidden",
-    "-fPIC",
-    "-shared",
-    "-pthread",
-)
-#: Our own C++ runtime, as a host may have loaded an older one. Not every system has it to link.
-STATIC_RUNTIME = ("-static-libstdc++", "-static-libgcc")
-
-_REMEDY = "Install g++ or clang++ (Debian, Ubuntu: apt install g++), or use the torch backend"
-_TIMEOUT_SECONDS = 900
-
-
-class NativeBuildError(AdaptiveSpecError):
-    """The native engine cannot run here, or not be compiled; the torch backend can serve."""
+#: What a wheel brings along, and `make native` makes.
+PREBUILT_DIR = Path(__file__).parent / "lib"
 
 
 @dataclass(frozen=True)
@@ -107,27 +92,6 @@ def detect_isa(cpuinfo: Path = Path("/proc/cpuinfo")) -> Isa:
     )
 
 
-def find_compiler() -> list[str]:
-    """The command of a C++ compiler: $CXX if set, as with every build tool; else the usual names.
-
-    Raises:
-        NativeBuildError: there is none.
-    """
-    chosen = shlex.split(os.environ.get("CXX", ""))
-    if chosen:
-        if shutil.which(chosen[0]) is None:
-            raise NativeBuildError(
-                f"the compiler {chosen[0]} is not there",
-                field="CXX",
-                remedy="Name a C++17 compiler in CXX, or unset it",
-            )
-        return chosen
-    for name in ("c++", "g++", "clang++"):
-        if shutil.which(name) is not None:
-            return [name]
-    raise NativeBuildError("there is no C++ compiler", field="backend", remedy=_REMEDY)
-
-
 def default_directory() -> Path:
     """Where compiled libraries lie in the user's cache. Not created."""
     from platformdirs import user_cache_path
@@ -135,17 +99,32 @@ def default_directory() -> Path:
     return user_cache_path("adaptivespec") / "native"
 
 
-def library_path(directory: Path | None = None, isa: Isa | None = None) -> Path:
-    """The compiled library for `isa` (None: the best of this processor), made if it is not there.
+def library_name(isa: Isa) -> str:
+    """The file name of the library that these sources make for `isa`."""
+    return f"engine-{_digest(isa)}-{isa.name}.so"
 
-    Compiling takes some ten seconds; another process that asks meanwhile waits for it.
+
+def library_path(
+    directory: Path | None = None, isa: Isa | None = None, progress: Progress | None = None
+) -> Path:
+    """The library for `isa` (None: the best of this processor), compiled if it is not there.
+
+    It is looked for in the package, then in `directory`, where it is made. Compiling takes some
+    ten seconds; another process that asks meanwhile waits for it.
+
+    Args:
+        directory: None for the user's cache; one that is given is looked into alone.
+        progress: called while compiling.
 
     Raises:
         NativeBuildError: no compiler, it failed, or the directory cannot be written.
     """
     isa = isa or detect_isa()
+    name = library_name(isa)
+    if directory is None and (PREBUILT_DIR / name).exists():
+        return PREBUILT_DIR / name
     directory = directory or default_directory()
-    path = directory / f"engine-{_digest(isa)}-{isa.name}.so"
+    path = directory / name
     if path.exists():
         return path
     compiler = find_compiler()
@@ -155,7 +134,7 @@ def library_path(directory: Path | None = None, isa: Isa | None = None) -> Path:
         directory.mkdir(parents=True, exist_ok=True)
         with FileLock(directory / f".{isa.name}.lock"):
             if not path.exists():
-                _compile(compiler, isa, path)
+                compile_library(compiler, isa.flags, sources(), path, progress)
     except OSError as error:
         raise NativeBuildError(
             f"the native engine cannot be written to {directory} ({error.strerror or error})",
@@ -165,62 +144,23 @@ def library_path(directory: Path | None = None, isa: Isa | None = None) -> Path:
     return path
 
 
-def _sources() -> list[Path]:
+def sources() -> list[Path]:
+    """The files that are compiled, in a fixed order."""
     return sorted(SOURCE_DIR.glob("*.cpp"))
 
 
 def _digest(isa: Isa) -> str:
     """Sixteen hexadecimal digits of everything that shapes the library but the compiler."""
     digest = hashlib.sha256(repr((FLAGS, isa.flags)).encode())
-    for path in [*_sources(), *sorted(SOURCE_DIR.glob("*.h"))]:
+    for path in [*sources(), *sorted(SOURCE_DIR.glob("*.h"))]:
         content = path.read_bytes()
         digest.update(f"{path.name} {len(content)} ".encode())
         digest.update(content)
     return digest.hexdigest()[:16]
 
 
-def _compile(compiler: list[str], isa: Isa, path: Path) -> None:
-    temporary = path.with_name(f".{path.stem}~{uuid.uuid4().hex}.so")
-    for leftover in path.parent.glob(f".*-{isa.name}~*.so"):  # of dead processes: we hold the lock
-        leftover.unlink(missing_ok=True)
-    command = [*compiler, *FLAGS, *isa.flags, "-o", str(temporary), *map(str, _sources())]
-    try:
-        failure = _run([*command, *STATIC_RUNTIME])
-        if failure is not None and _run(command) is not None:
-            raise NativeBuildError(
-                f"{' '.join(compiler)} cannot compile the native engine: {failure}",
-                field="backend",
-                remedy="A compiler of 2020 or later is needed: name one in CXX, or use the torch "
-                "backend",
-            )
-        temporary.replace(path)
-    finally:
-        with suppress(OSError):
-            temporary.unlink(missing_ok=True)
-
-
-def _run(command: list[str]) -> str | None:
-    """None if `command` succeeded, else the first error it printed."""
-    try:
-        done = subprocess.run(  # noqa: S603 - the user's own compiler
-            command,
-            capture_output=True,
-            text=True,
-            errors="replace",
-            timeout=_TIMEOUT_SECONDS,
-            check=False,
-        )
-    except subprocess.TimeoutExpired:
-        return f"no result after {_TIMEOUT_SECONDS} seconds"
-    if done.returncode == 0:
-        return None
-    lines = [line for line in done.stderr.splitlines() if line.strip()]
-    errors = [line for line in lines if "error" in line or "undefined reference" in line]
-    return (errors or lines or [f"exit code {done.returncode}"])[0][:300]
-
-
 def main() -> None:
-    """`python -m adaptivespec.native.build`: compile for this processor and say where."""
+    """`python -m adaptivespec.native.build`: the library for this processor, and where it lies."""
     try:
         sys.stdout.write(f"{library_path()}\n")
     except AdaptiveSpecError as error:

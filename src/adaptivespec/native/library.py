@@ -9,17 +9,22 @@ from __future__ import annotations
 import ctypes
 import weakref
 from collections.abc import Callable, Sequence
-from ctypes import POINTER, Structure, byref, c_char_p, c_float, c_int32, c_int64, c_void_p
+from ctypes import byref, c_float, c_int32, c_int64
 from dataclasses import dataclass
 from enum import IntEnum
-from functools import cache
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from adaptivespec.core.errors import AdaptiveSpecError
-from adaptivespec.native.build import library_path
+from adaptivespec.native.binding import (
+    Library,
+    NativeError,
+    RawConfig,
+    RawPass,
+    RawRows,
+    load_library,
+)
 from adaptivespec.native.weights import RawTensor
 
 __all__ = [
@@ -34,22 +39,31 @@ __all__ = [
     "NativeError",
     "NativeModel",
     "Norm",
+    "Rows",
     "load_library",
 ]
 
-ABI_VERSION = 1
-MAX_ROWS = 64
+MAX_ROWS = 256
 MAX_THREADS = 64
 
-#: Kinds of a RawTensor that are packed as they are ("Q4_1", "Q8_0") or quantised to Q8_0.
-FORMATS = {"Q4_1": 0, "Q8_0": 1, "F32": 2, "BF16": 3}
+#: Kinds of a RawTensor that are packed as they are.
+QUANTISED = {
+    "Q4_1": 0,
+    "Q8_0": 1,
+    "Q4_0": 5,
+    "Q5_0": 6,
+    "Q5_1": 7,
+    "Q4_K": 8,
+    "Q5_K": 9,
+    "Q6_K": 10,
+}
+#: Kinds that are quantised when packed: to Q8_0, or to 16 bits.
+FLOATS = {"F32": 2, "BF16": 3, "F16": 4}
+FORMATS = QUANTISED | FLOATS
+_PRECISE = 64  # added to a format of FLOATS
 
 Floats = npt.NDArray[np.float32]
 Ints = npt.NDArray[np.int32]
-
-
-class NativeError(AdaptiveSpecError):
-    """The compiled engine refused a call; the message is its own."""
 
 
 class Mode(IntEnum):
@@ -74,11 +88,13 @@ class Matrix(IntEnum):
 
 
 class Norm(IntEnum):
-    """Which gain; the layer of the last is ignored."""
+    """Which gain; the layer of OUTPUT is ignored. QUERY and KEY are those of every head."""
 
     ATTENTION = 0
     FFN = 1
     OUTPUT = 2
+    QUERY = 3
+    KEY = 4
 
 
 @dataclass(frozen=True)
@@ -97,124 +113,43 @@ class NativeConfig:
     tied: bool
 
 
-class _Config(Structure):
-    _fields_ = [
-        *((name, c_int32) for name in ("layers", "hidden", "ffn", "heads", "kv_heads")),
-        *((name, c_int32) for name in ("head_dim", "vocab", "max_len")),
-        ("rms_eps", c_float),
-        ("flags", c_int32),
-    ]
-
-
-class _Pass(Structure):
-    _fields_ = [
-        *((name, c_int32) for name in ("rows", "mode", "threads", "tap_count", "asked_count")),
-        *((name, c_void_p) for name in ("tokens", "parents", "positions", "tap_layers", "asked")),
-        *((name, c_void_p) for name in ("taps", "logits", "hidden")),
-    ]
-
-
-_SIGNATURES: dict[str, list[Any]] = {
-    "as_model_new": [POINTER(_Config), POINTER(c_void_p)],
-    "as_model_free": [c_void_p],
-    "as_model_rope": [c_void_p, c_void_p, c_void_p],
-    "as_model_weight": [c_void_p, *[c_int32] * 3, c_void_p, *[c_int32] * 2, c_void_p],
-    "as_model_norm": [c_void_p, c_int32, c_int32, c_void_p, c_int32],
-    "as_model_ready": [c_void_p],
-    "as_model_bytes": [c_void_p, POINTER(c_int64)],
-    "as_cache_new": [c_void_p, c_int32, POINTER(c_void_p)],
-    "as_cache_free": [c_void_p],
-    "as_cache_length": [c_void_p, POINTER(c_int32)],
-    "as_cache_bytes": [c_void_p, POINTER(c_int64)],
-    "as_cache_commit": [c_void_p, c_void_p, c_int32],
-    "as_cache_truncate": [c_void_p, c_int32],
-    "as_forward": [c_void_p, c_void_p, POINTER(_Pass)],
-}
-
-
-class Library:
-    """A loaded shared library; `call` raises what the library reports."""
-
-    def __init__(self, path: str) -> None:
-        try:
-            self._dll = ctypes.CDLL(path)
-            self._dll.as_abi_version.restype = c_int32
-            version = int(self._dll.as_abi_version())
-            self._dll.as_error.restype = self._dll.as_isa.restype = c_char_p
-            for name, arguments in _SIGNATURES.items():
-                function = getattr(self._dll, name)
-                function.argtypes, function.restype = arguments, c_int32
-        except (OSError, AttributeError) as error:
-            raise NativeError(
-                f"{path} cannot be loaded ({error})",
-                field="backend",
-                remedy="Delete that file, so that it is compiled again, or use backend torch",
-            ) from error
-        if version != ABI_VERSION:
-            raise NativeError(
-                f"{path} speaks version {version} of the interface, this package {ABI_VERSION}",
-                field="backend",
-                remedy="Delete that file, so that it is compiled again",
-            )
-
-    @property
-    def isa(self) -> str:
-        """The instruction set it was compiled for."""
-        return str(self._dll.as_isa().decode())
-
-    def call(self, name: str, *arguments: Any) -> None:
-        if getattr(self._dll, name)(*arguments):
-            raise NativeError(self._dll.as_error().decode("utf-8", "replace"), field="backend")
-
-    def made(self, name: str, *arguments: Any) -> c_void_p:
-        """The handle that a constructor writes to its last argument."""
-        handle = c_void_p()
-        self.call(name, *arguments, byref(handle))
-        return handle
-
-    def freer(self, name: str) -> Callable[[c_void_p], object]:
-        free: Callable[[c_void_p], object] = getattr(self._dll, name)
-        return free
-
-
-@cache
-def load_library() -> Library:
-    """The library for this processor, compiled where that was not done yet.
-
-    Raises:
-        NativeError: it cannot be loaded; what `build.library_path` raises when it cannot be made.
-    """
-    return Library(str(library_path()))
-
-
 class NativeModel:
     """Weights in memory, packed. Give all of them, then `ready`; then caches and passes."""
 
     def __init__(self, config: NativeConfig, library: Library | None = None) -> None:
         self.config, self.library = config, library or load_library()
-        numbers = [getattr(config, entry[0]) for entry in _Config._fields_[:-1]]
-        raw = _Config(*numbers, int(config.tied))
+        numbers = [getattr(config, entry[0]) for entry in RawConfig._fields_[:-1]]
+        raw = RawConfig(*numbers, int(config.tied))
         self.handle = self.library.made("as_model_new", byref(raw))
         weakref.finalize(self, self.library.freer("as_model_free"), self.handle)
 
     def rope(self, cos: Floats, sin: Floats) -> None:
         """Rotary tables `[max_len, head_dim / 2]` each."""
         shape = self.config.max_len, self.config.head_dim // 2
-        tables = [_checked(table, np.float32, shape) for table in (cos, sin)]
+        tables = [checked(table, np.float32, shape) for table in (cos, sin)]
         self.library.call("as_model_rope", self.handle, *(t.ctypes.data for t in tables))
 
     def weight(
-        self, layer: int, which: Matrix, tensor: RawTensor, row_order: Ints | None = None
+        self,
+        layer: int,
+        which: Matrix,
+        tensor: RawTensor,
+        row_order: Ints | None = None,
+        *,
+        precise: bool = False,
     ) -> None:
-        """One matrix; row r is row `row_order[r]` of `tensor`. It is copied."""
+        """One matrix; row r is row `row_order[r]` of `tensor`. It is copied.
+
+        `precise` quantises FLOATS to 16 bits, practically float32, instead of Q8_0.
+        """
         data = np.ascontiguousarray(tensor.data)
-        order = None if row_order is None else _checked(row_order, np.int32, (tensor.rows,))
+        order = None if row_order is None else checked(row_order, np.int32, (tensor.rows,))
         self.library.call(
             "as_model_weight",
             self.handle,
             layer,
             which,
-            FORMATS[tensor.kind],
+            FORMATS[tensor.kind] | (_PRECISE if precise and tensor.kind in FLOATS else 0),
             data.ctypes.data,
             tensor.rows,
             tensor.columns,
@@ -222,10 +157,16 @@ class NativeModel:
         )
 
     def norm(self, layer: int, which: Norm, gain: Floats) -> None:
-        """One gain `[hidden]`."""
-        gain = _checked(gain, np.float32, (gain.size,))
+        """One gain `[hidden]`, or `[head_dim]` of heads."""
+        gain = checked(gain, np.float32, (gain.size,))
         call = self.library.call
         call("as_model_norm", self.handle, layer, which, gain.ctypes.data, gain.size)
+
+    def bias(self, layer: int, which: Matrix, bias: Floats) -> None:
+        """The bias of QUERY, KEY or VALUE, one entry a row of the matrix as the engine has it."""
+        bias = checked(bias, np.float32, (bias.size,))
+        call = self.library.call
+        call("as_model_bias", self.handle, layer, which, bias.ctypes.data, bias.size)
 
     def ready(self) -> None:
         """Raises NativeError when something is missing; weights cannot be given after it."""
@@ -239,6 +180,65 @@ class NativeModel:
 
     def new_cache(self, capacity: int) -> NativeCache:
         return NativeCache(self, capacity)
+
+    def forward(
+        self,
+        batch: Sequence[Rows],
+        *,
+        mode: Mode,
+        threads: int,
+        tap_layers: Sequence[int] = (),
+        stalled: Callable[[float], object] | None = None,
+    ) -> list[tuple[Floats, Floats, Floats]]:
+        """Run rows of several sequences, which share the walk over the weights.
+
+        They stay tentative, and every row gets what it would get in a pass of its own.
+
+        Args:
+            batch: the rows, MAX_ROWS at most in all, no cache twice.
+            stalled: is told how much of what further threads could bring was lost as they waited
+                for one another, 0 to 1.
+
+        Returns:
+            Per sequence: logits `[asked, vocab]`, taps `[R, len(tap_layers) * hidden]` and the
+            residual stream that leaves the last layer `[asked, hidden]`.
+
+        Raises:
+            NativeError: an argument is out of bounds, or another call uses one of the caches.
+        """
+        sequences, lost = (RawRows * len(batch))(), c_float()
+        held = [rows.laid_out(raw) for rows, raw in zip(batch, sequences, strict=True)]
+        layers = np.array(tap_layers, dtype=np.int32)
+        row_ends = np.cumsum([raw.rows for raw in sequences])
+        asked_ends = np.cumsum([raw.asked_count for raw in sequences])
+        rows, asked = (int(ends[-1]) if len(batch) else 0 for ends in (row_ends, asked_ends))
+        logits = np.empty((asked, self.config.vocab), np.float32)
+        taps = np.empty((rows, layers.size * self.config.hidden), np.float32)
+        hidden = np.empty((asked, self.config.hidden), np.float32)
+        call = RawPass(
+            sequence_count=len(batch),
+            mode=mode,
+            threads=threads,
+            tap_count=layers.size,
+            sequences=ctypes.addressof(sequences),
+            tap_layers=layers.ctypes.data,
+            taps=taps.ctypes.data,
+            logits=logits.ctypes.data,
+            hidden=hidden.ctypes.data,
+            stalled=ctypes.addressof(lost),
+        )
+        self.library.call("as_forward", self.handle, byref(call))
+        if stalled is not None:
+            stalled(lost.value)
+        del held  # the arrays lived until here
+        if len(batch) == 1:
+            return [(logits, taps, hidden)]
+        parts = (
+            np.split(logits, asked_ends[:-1]),
+            np.split(taps, row_ends[:-1]),
+            np.split(hidden, asked_ends[:-1]),
+        )
+        return list(zip(*parts, strict=True))
 
 
 class NativeCache:
@@ -284,45 +284,47 @@ class NativeCache:
         """Run rows behind the committed ones; they stay tentative.
 
         Args:
-            tokens: `[R]` ids, R at most MAX_ROWS.
-            parents: `[R]` earlier rows, -1 for the committed end; None is a chain.
-            asked: rows whose logits and hidden are wanted; None is all.
+            tokens, parents, asked: as in Rows.
 
         Returns:
-            Logits `[asked, vocab]`, taps `[R, len(tap_layers) * hidden]` and the residual stream
-            that leaves the last layer `[asked, hidden]`.
-
-        Raises:
-            NativeError: an argument is out of bounds, or another call uses this cache.
+            As `NativeModel.forward` for this sequence; raises as it does.
         """
-        c, rows = self.model.config, len(tokens)
-        tokens = np.ascontiguousarray(tokens, np.int32)
-        tree = None if parents is None else _checked(parents, np.int32, (rows,))
-        layers = np.array(tap_layers, dtype=np.int32)
-        which = None if asked is None else np.array(asked, dtype=np.int32)
-        count = rows if which is None else which.size
-        logits = np.empty((count, c.vocab), np.float32)
-        taps = np.empty((rows, layers.size * c.hidden), np.float32)
-        hidden = np.empty((count, c.hidden), np.float32)
-        call = _Pass(
-            rows=rows,
-            mode=mode,
-            threads=threads,
-            tap_count=layers.size,
-            asked_count=count,
-            tokens=tokens.ctypes.data,
-            parents=None if tree is None else tree.ctypes.data,
-            tap_layers=layers.ctypes.data,
-            asked=None if which is None else which.ctypes.data,
-            taps=taps.ctypes.data,
-            logits=logits.ctypes.data,
-            hidden=hidden.ctypes.data,
-        )
-        self.library.call("as_forward", self.model.handle, self.handle, byref(call))
-        return logits, taps, hidden
+        rows = Rows(self, tokens, parents, asked)
+        return self.model.forward([rows], mode=mode, threads=threads, tap_layers=tap_layers)[0]
 
 
-def _checked(array: npt.NDArray[Any], dtype: type, shape: tuple[int, ...]) -> npt.NDArray[Any]:
+@dataclass(frozen=True)
+class Rows:
+    """What one sequence adds to a pass: `R` rows behind the committed ones of its cache.
+
+    Args:
+        tokens: `[R]` ids.
+        parents: `[R]` earlier rows, -1 for the committed end; None is a chain.
+        asked: rows whose logits and hidden are wanted; None is all.
+    """
+
+    cache: NativeCache
+    tokens: Ints
+    parents: Ints | None = None
+    asked: Sequence[int] | None = None
+
+    def laid_out(self, raw: RawRows) -> list[Ints]:
+        """Fill `raw`; it is valid as long as the arrays that are returned."""
+        count = len(self.tokens)
+        tokens = np.ascontiguousarray(self.tokens, np.int32)
+        arrays = [tokens]
+        raw.cache, raw.rows, raw.asked_count = self.cache.handle, count, count
+        raw.tokens = tokens.ctypes.data
+        if self.parents is not None:
+            arrays.append(checked(self.parents, np.int32, (count,)))
+            raw.parents = arrays[-1].ctypes.data
+        if self.asked is not None:
+            arrays.append(np.array(self.asked, dtype=np.int32))
+            raw.asked, raw.asked_count = arrays[-1].ctypes.data, arrays[-1].size
+        return arrays
+
+
+def checked(array: npt.NDArray[Any], dtype: type, shape: tuple[int, ...]) -> npt.NDArray[Any]:
     """`array` contiguous and of `dtype`; ValueError unless it has `shape`."""
     if array.shape != shape:
         raise ValueError(f"an array of shape {array.shape} where {shape} belongs")

@@ -12,13 +12,17 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from math import prod
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
 
 from adaptivespec.core.errors import CheckpointError
 
-__all__ = ["RawTensor", "gguf_row_order", "gguf_tensors"]
+if TYPE_CHECKING:
+    from torch import Tensor
+
+__all__ = ["RawTensor", "gguf_row_order", "gguf_tensors", "raw_tensor"]
 
 Bytes = npt.NDArray[np.uint8]
 
@@ -76,6 +80,15 @@ class RawTensor:
             ) from error
         values = np.asarray(values, dtype=np.float32).reshape(self.shape)
         return values if values.flags.writeable else values.copy()
+
+
+def raw_tensor(tensor: Tensor) -> RawTensor:
+    """A float32, bfloat16 or float16 tensor as the native engine takes it; any other in float32."""
+    import torch
+
+    kind = {torch.bfloat16: "BF16", torch.float16: "F16"}.get(tensor.dtype, "F32")
+    flat = (tensor.float() if kind == "F32" else tensor).contiguous()
+    return RawTensor(kind, tuple(tensor.shape), flat.view(torch.uint8).numpy().reshape(-1))
 
 
 def _typed(rows: Bytes, kind: str) -> npt.NDArray[np.generic]:

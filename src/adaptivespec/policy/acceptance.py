@@ -19,7 +19,8 @@ from torch import Tensor
 from adaptivespec.core.draft import Draft
 
 _DEPTHS, _RANKS, _LOGITS = 4, 3, 10
-_EDGES = torch.arange(-4.0, 5.0).sigmoid().log()  # of the ten bins of logit q, as log q
+#: Of the ten bins of logit q, as log q.
+EDGES = torch.arange(-4.0, 5.0).sigmoid().log()
 _LIFTED = 8  # levels with a lift of their own
 _LIFT_STEP = 0.02
 _MOST_LIFT = 2.0
@@ -76,8 +77,15 @@ def _places(depth: int, k: int, device: torch.device) -> Tensor:
     return bins(lowest, torch.full_like(rank, depth), rank)
 
 
+@lru_cache(maxsize=256)
+def first_bins(num_steps: int, topk: int) -> Tensor:
+    """i32[num_steps, topk]: the first bin of each depth and rank; log q adds the edges below it."""
+    rows = [_places(depth, topk, torch.device("cpu")) for depth in range(1, num_steps + 1)]
+    return torch.stack(rows).to(torch.int32)
+
+
 def _edges(like: Tensor) -> Tensor:
-    return _EDGES if like.device.type == "cpu" else _EDGES.to(like.device)
+    return EDGES if like.device.type == "cpu" else EDGES.to(like.device)
 
 
 @dataclass

@@ -75,7 +75,7 @@ class CostProfile:
             raise ConfigError(
                 f"is no cost profile: {type(error).__name__} {error}",
                 field=where,
-                remedy="`adaptivespec costs --json FILE` writes one",
+                remedy="`adaptivespec profile --json FILE` writes one",
             ) from None
 
     @classmethod

@@ -22,7 +22,7 @@ from adaptivespec.core.tree import DraftTree
 if TYPE_CHECKING:
     from adaptivespec.engine import Engine, GenerationResult
 
-__all__ = ["Header", "Trace", "TraceError", "TraceWriter", "read_trace"]
+__all__ = ["Header", "Trace", "TraceError", "TraceWriter", "read_trace", "trace_of"]
 
 _MAKE_ONE = "`adaptivespec generate -p TEXT --trace FILE --record-width 4` writes one"
 
@@ -122,6 +122,17 @@ def _header_of(
         threads=torch.get_num_threads(),
         created=datetime.now(UTC).isoformat(timespec="seconds"),
     )
+
+
+def trace_of(
+    path: Path,
+    engine: Engine,
+    result: GenerationResult,
+    params: SamplingParams,
+    record: tuple[int, int] | None = None,
+) -> Trace:
+    """A finished generation, run with ``trace=True``, as what reading its file would give."""
+    return Trace(path, _header_of(engine, result, params, record), list(result.trace or []))
 
 
 class TraceWriter:

@@ -59,6 +59,24 @@ class VerifyState:
         return self.protected | self.digit_ids
 
 
+@dataclass(frozen=True, eq=False)
+class NodeTest:
+    """What a rule decides at temperature 0, as data: for targets that choose and follow themselves.
+
+    The target's own token is followed where it was drafted, else the child of least drop among
+    those that pass; nothing is promoted over or to a guarded token.
+
+    Attributes:
+        guarded: bool[V], tokens never promoted and never overridden.
+        limit: nats; a child passes when it lies less than this below the peak of its parent's row.
+        in_order: the first child that passes is followed, also before the target's own token.
+    """
+
+    guarded: Tensor
+    limit: float = 0.0
+    in_order: bool = False
+
+
 class RuleOptions(BaseModel):
     """Base of every rule's options: unknown names, NaN and infinities are refused."""
 
@@ -118,6 +136,10 @@ class Rule(ABC):
     @abstractmethod
     def choose(self, law: Law, tree: DraftTree, state: VerifyState) -> Choice:
         """The token to follow at every node; valid until logits are overwritten."""
+
+    def node_test(self, state: VerifyState) -> NodeTest | None:
+        """`choose` at temperature 0 as a test of each node by itself; None where it is not one."""
+        return None
 
     def observe(  # noqa: B027
         self, tree: DraftTree, choice: Choice, verdict: Verdict, state: VerifyState

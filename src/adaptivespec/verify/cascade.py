@@ -5,12 +5,13 @@ from __future__ import annotations
 import math
 from typing import ClassVar, Literal, cast
 
+import torch
 from pydantic import Field
 
 from adaptivespec.core.law import Law, at_parent
 from adaptivespec.core.tree import DraftTree
 from adaptivespec.core.verdict import Choice
-from adaptivespec.verify.base import Rule, RuleOptions, VerifyState
+from adaptivespec.verify.base import NodeTest, Rule, RuleOptions, VerifyState
 from adaptivespec.verify.paths import follow_first
 
 
@@ -57,3 +58,8 @@ class CascadeRule(Rule):
             passes = (below <= self._limit) > state.protected[tree.token_index]
             tokens = follow_first(law.target, tree, passes, state.protected)
         return Choice(law.target, tokens, drop, law.target_drop)
+
+    def node_test(self, state: VerifyState) -> NodeTest:
+        """Drops up to the limit pass, so the test is one float32 above it."""
+        limit = torch.tensor(self._limit, dtype=torch.float32)
+        return NodeTest(state.protected, float(limit.nextafter(torch.tensor(math.inf))), True)

@@ -14,7 +14,7 @@ from adaptivespec.core.law import Law, at_parent
 from adaptivespec.core.registry import spec_of
 from adaptivespec.core.tree import DraftTree
 from adaptivespec.core.verdict import Choice
-from adaptivespec.verify.base import Rule, RuleOptions, VerifyState
+from adaptivespec.verify.base import NodeTest, Rule, RuleOptions, VerifyState
 from adaptivespec.verify.limits import Limits
 from adaptivespec.verify.paths import exact, follow_least
 
@@ -109,14 +109,18 @@ class MarginRule(Rule):
         """The target's token, or the best eligible child where the target's was not drafted."""
         drop, tokens = law.child_drop(tree), law.target
         if not self.lossless and tree.num_nodes > 1:
-            protected = (
-                state.protected_with_digits if self._opts.protect_digits else state.protected
-            )
             noise = None
             if law.scaled is not None:
                 noise = state.sampler.promotion_noise(tree.num_nodes, tree.device)
-            tokens = promote(law, tree, self._limit, protected, noise, drop)
+            tokens = promote(law, tree, self._limit, self._protected(state), noise, drop)
         return Choice(law.target, tokens, drop, law.target_drop)
+
+    def node_test(self, state: VerifyState) -> NodeTest:
+        """Nothing passes where the rule is lossless."""
+        return NodeTest(self._protected(state), 0.0 if self.lossless else float(self._limit))
+
+    def _protected(self, state: VerifyState) -> Tensor:
+        return state.protected_with_digits if self._opts.protect_digits else state.protected
 
 
 def drop_limit(kappa: float) -> Tensor:

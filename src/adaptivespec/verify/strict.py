@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, ClassVar, Literal
 
 from adaptivespec.core.verdict import Choice
-from adaptivespec.verify.base import Rule, VerifyState
+from adaptivespec.verify.base import NodeTest, Rule, VerifyState
 
 if TYPE_CHECKING:
     from adaptivespec.core.law import Law
@@ -33,3 +33,7 @@ class StrictRule(Rule):
     def choose(self, law: Law, tree: DraftTree, state: VerifyState) -> Choice:
         """The target's token at every node, unchanged."""
         return Choice(law.target, law.target, law.child_drop(tree), law.target_drop)
+
+    def node_test(self, state: VerifyState) -> NodeTest:
+        """Nothing passes."""
+        return NodeTest(state.protected)

@@ -68,7 +68,7 @@ def test_help_of_generate_teaches(run, words):
         "models",
         "rules",
         "policies",
-        "costs",
+        "profile",
         "replay",
         "train-head",
         "train-judge",

@@ -4,11 +4,14 @@ import sys
 import pytest
 
 HOSTS = ("rich", "typer", "fastapi", "transformers", "prompt_toolkit", "tokenizers")
+HEAVY = (*HOSTS, "torch", "numpy", "pydantic", "gguf", "safetensors", "huggingface_hub")
 
 
 @pytest.mark.parametrize(
     ("statement", "absent"),
     [
+        ("import adaptivespec", HEAVY),
+        ("import adaptivespec.native.build", HEAVY),
         ("import adaptivespec.core", (*HOSTS, "torch")),
         ("import adaptivespec.core.errors", (*HOSTS, "torch", "pydantic")),
         ("from adaptivespec.policy import make_policy; make_policy('dcs')", (*HOSTS, "torch")),

@@ -7,31 +7,39 @@ tree that is too wide for one pass to run in several.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Literal
 
 import numpy as np
 import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from adaptivespec.core.errors import ConfigError
+from adaptivespec.core.errors import ConfigError, NumericalError
 from adaptivespec.core.tree import DraftTree
+from adaptivespec.core.verdict import Verdict
+from adaptivespec.engine.model.native_passes import groups, parts
+from adaptivespec.engine.model.native_threads import Threads
 from adaptivespec.engine.model.native_weights import EMBEDDING, OUTPUT, NativeWeights
-from adaptivespec.engine.target import Pass, Target, TargetLimits
+from adaptivespec.engine.target import Pass, PrefillProgress, Target, TargetLimits
 from adaptivespec.engine.weights.config import ModelConfig
+from adaptivespec.native.choosing import follow
 from adaptivespec.native.library import (
     MAX_ROWS,
     MAX_THREADS,
+    Library,
     Matrix,
     Mode,
     NativeCache,
     NativeConfig,
     NativeModel,
     Norm,
+    Rows,
 )
 from adaptivespec.native.weights import gguf_row_order
 from adaptivespec.nn.rope import Rope
+from adaptivespec.verify.base import NodeTest
 
 _MATRICES = {
     "self_attn.q_proj": Matrix.QUERY,
@@ -42,7 +50,12 @@ _MATRICES = {
     "mlp.up_proj": Matrix.UP,
     "mlp.down_proj": Matrix.DOWN,
 }
+#: Rows of one pass of a prefill: more do not make it quicker.
+PREFILL_ROWS = 64
 _NORMS = {"input_layernorm": Norm.ATTENTION, "post_attention_layernorm": Norm.FFN}
+#: What only some families have: Qwen3 norms of heads, Qwen2 biases.
+_HEAD_NORMS = {"self_attn.q_norm": Norm.QUERY, "self_attn.k_norm": Norm.KEY}
+_BIASES = ("self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj")
 
 Ints = npt.NDArray[np.int32]
 
@@ -103,15 +116,17 @@ class NativeTarget(Target[NativeSequence]):
         config: its sizes and constants.
         max_model_len: longest sequence in tokens.
         mode: A8, or A16 for activations that are practically float32.
-        threads: of every pass, the caller's included.
+        threads: of every pass, the caller's included; "auto" takes torch's number, and one alone
+            while the CPU is too busy for more. Results do not depend on it.
+        library: None for the one of this processor.
 
     Raises:
         ConfigError: a model that the native engine does not serve, or too many threads.
         NativeError: the engine refused the weights, or there is no engine.
     """
 
-    # Passes are so quick that trees drafted by a torch drafter cost more than they save.
-    default_policy = "none"
+    # Against passes as quick as these every node has its price: short chains, by the same score.
+    default_policy = "dcs:low=[1,1,2],high=[4,1,5]"
 
     def __init__(
         self,
@@ -119,16 +134,18 @@ class NativeTarget(Target[NativeSequence]):
         config: ModelConfig,
         max_model_len: int,
         mode: Mode = Mode.A8,
-        threads: int = 1,
+        threads: int | Literal["auto"] = 1,
+        library: Library | None = None,
     ) -> None:
-        if not 1 <= threads <= MAX_THREADS:
+        if threads != "auto" and not 1 <= threads <= MAX_THREADS:
             raise ConfigError(f"must lie in [1, {MAX_THREADS}], got {threads}", field="threads")
-        self.config, self.mode, self.threads = config, mode, threads
+        self.config, self.mode = config, mode
+        self.threads = Threads.auto() if threads == "auto" else Threads(threads)
         self.dtype, self.device = torch.float32, torch.device("cpu")
         self.limits = TargetLimits(
             config.vocab_size, config.hidden_size, config.num_layers, max_model_len
         )
-        self.model = NativeModel(native_config(config, max_model_len))
+        self.model = NativeModel(native_config(config, max_model_len), library)
         self._fill(weights)
         self.model.ready()
         self._lent = {n: weights.tensors[n] for n in (EMBEDDING, OUTPUT) if n in weights.tensors}
@@ -154,30 +171,61 @@ class NativeTarget(Target[NativeSequence]):
         return cache.rows.length
 
     def prefill(
-        self, cache: NativeSequence, tokens: Sequence[int], tap_layers: Sequence[int] = ()
+        self,
+        cache: NativeSequence,
+        tokens: Sequence[int],
+        tap_layers: Sequence[int] = (),
+        progress: PrefillProgress | None = None,
     ) -> Pass:
         if not tokens:
             raise ValueError("a prefill needs at least one token")
         ids = np.array(tokens, dtype=np.int32)
         cache.wide = None
         taps = []
-        for start in range(0, len(ids), MAX_ROWS):
-            chunk = ids[start : start + MAX_ROWS]
-            asked = [len(chunk) - 1] if start + MAX_ROWS >= len(ids) else []
-            logits, tap, hidden = self._forward(cache, chunk, None, tap_layers, asked)
+        for start in range(0, len(ids), PREFILL_ROWS):
+            chunk = ids[start : start + PREFILL_ROWS]
+            asked = [len(chunk) - 1] if start + PREFILL_ROWS >= len(ids) else []
+            batch = [Rows(cache.rows, chunk, None, asked)]
+            logits, tap, hidden = self._run(batch, tap_layers)[0]
             cache.rows.commit(range(len(chunk)))
             taps.append(tap)
+            if progress is not None:
+                progress(start + len(chunk), len(ids))
         return Pass(logits, torch.cat(taps), hidden)
 
     def verify(
         self, cache: NativeSequence, tree: DraftTree, tap_layers: Sequence[int] = ()
     ) -> Pass:
-        tokens = tree.token.to(torch.int32).numpy()
-        parents = tree.parent.to(torch.int32).numpy()
-        if len(tokens) > MAX_ROWS:
-            return self._verify_wide(cache, tokens, parents, tap_layers)
-        cache.wide = None
-        return Pass(*self._forward(cache, tokens, parents, tap_layers, None))
+        return self.verify_many([cache], [tree], tap_layers)[0]
+
+    def verify_many(
+        self,
+        caches: Sequence[NativeSequence],
+        trees: Sequence[DraftTree],
+        tap_layers: Sequence[int] = (),
+    ) -> list[Pass]:
+        """`verify` of one tree per cache, no cache twice.
+
+        Trees share walks over the weights, so eight sequences of one row each cost about as much as
+        one of eight rows. Each gets, bit for bit, what it would get alone.
+
+        Raises:
+            NativeError: as `verify`; which of the trees have run is then not known, and none may be
+                committed.
+        """
+        found: dict[int, Pass] = {}
+        narrow: dict[int, Rows] = {}
+        for at, (cache, tree) in enumerate(zip(caches, trees, strict=True)):
+            tokens, parents = _int32(tree.token), _int32(tree.parent)
+            cache.wide = None
+            if len(tokens) > MAX_ROWS:
+                found[at] = self._verify_wide(cache, tokens, parents, tap_layers)
+            else:
+                narrow[at] = Rows(cache.rows, tokens, parents)
+        for group in groups({at: len(rows.tokens) for at, rows in narrow.items()}, MAX_ROWS):
+            outputs = self._run([narrow[at] for at in group], tap_layers)
+            found |= {at: Pass(*output) for at, output in zip(group, outputs, strict=True)}
+        return [found[at] for at in range(len(found))]
 
     def commit(self, cache: NativeSequence, path: Sequence[int]) -> None:
         if cache.wide is None:
@@ -191,6 +239,32 @@ class NativeTarget(Target[NativeSequence]):
         cache.wide = None
         cache.rows.truncate(min(length, cache.rows.length))
 
+    def follow(self, out: Pass, tree: DraftTree, test: NodeTest) -> Verdict:
+        token = tree.token.numpy()
+        walk = follow(
+            self.model.library,
+            token,
+            tree.parent.numpy(),
+            out.logits.numpy(),
+            test.guarded.numpy(),
+            test.limit,
+            test.in_order,
+        )
+        if walk.fault is not None:
+            raise NumericalError(
+                f"are not finite at node {walk.fault}", node=walk.fault, field="logits"
+            )
+        path = walk.path
+        return Verdict.of_path(
+            path,
+            drafted=token[path[1:]].tolist(),
+            drops=walk.drops[1:],
+            strict=walk.best,
+            bonus=walk.best[-1],
+            strict_drops=[0.0] * len(path),
+            bonus_drop=0.0,
+        )
+
     def _verify_wide(
         self, cache: NativeSequence, tokens: Ints, parents: Ints, tap_layers: Sequence[int]
     ) -> Pass:
@@ -200,7 +274,7 @@ class NativeTarget(Target[NativeSequence]):
         logits = torch.empty(len(tokens), limits.vocab_size)
         taps = torch.empty(len(tokens), len(tap_layers) * limits.hidden_size)
         hidden = torch.empty(len(tokens), limits.hidden_size)
-        for nodes, new in _parts(parents):
+        for nodes, new in parts(parents, MAX_ROWS):
             above = max(len(nodes) - MAX_ROWS, 0)
             rest = nodes[above:]
             place = {node: row for row, node in enumerate(rest)}
@@ -209,7 +283,7 @@ class NativeTarget(Target[NativeSequence]):
             try:
                 # Too deep for one pass: the upper rows are committed for the moment.
                 self._append(cache, tokens[nodes[:above]])
-                out = self._forward(cache, tokens[rest], links, tap_layers, rows)
+                out = self._run([Rows(cache.rows, tokens[rest], links, rows)], tap_layers)[0]
             finally:
                 cache.rows.truncate(length)
             logits[new], taps[new], hidden[new] = out[0], out[1][rows], out[2]
@@ -217,28 +291,27 @@ class NativeTarget(Target[NativeSequence]):
 
     def _append(self, cache: NativeSequence, tokens: Ints) -> None:
         """Run a chain and commit it."""
-        for start in range(0, len(tokens), MAX_ROWS):
-            chunk = tokens[start : start + MAX_ROWS]
-            self._forward(cache, chunk, None, (), [])
+        for start in range(0, len(tokens), PREFILL_ROWS):
+            chunk = tokens[start : start + PREFILL_ROWS]
+            self._run([Rows(cache.rows, chunk, None, [])], ())
             cache.rows.commit(range(len(chunk)))
 
-    def _forward(
-        self,
-        cache: NativeSequence,
-        tokens: Ints,
-        parents: Ints | None,
-        tap_layers: Sequence[int],
-        asked: Sequence[int] | None,
-    ) -> tuple[Tensor, Tensor, Tensor]:
-        logits, taps, hidden = cache.rows.forward(
-            tokens,
-            parents,
+    def _run(
+        self, batch: Sequence[Rows], tap_layers: Sequence[int]
+    ) -> list[tuple[Tensor, Tensor, Tensor]]:
+        """One pass over rows of several sequences: logits, taps, hidden of each."""
+        threads = self.threads.now()
+        outputs = self.model.forward(
+            batch,
             mode=self.mode,
-            threads=self.threads,
+            threads=threads,
             tap_layers=tap_layers,
-            asked=asked,
+            stalled=lambda lost: self.threads.observe(threads, lost),
         )
-        return torch.from_numpy(logits), torch.from_numpy(taps), torch.from_numpy(hidden)
+        return [
+            (torch.from_numpy(logits), torch.from_numpy(taps), torch.from_numpy(hidden))
+            for logits, taps, hidden in outputs
+        ]
 
     def _fill(self, weights: NativeWeights) -> None:
         """Hand over every weight."""
@@ -255,10 +328,15 @@ class NativeTarget(Target[NativeSequence]):
             }
 
         def matrix(layer: int, which: Matrix, name: str) -> None:
-            model.weight(layer, which, weights.packable(name), orders.get(which))
+            tensor, precise = weights.packable(name), self.mode is Mode.A16
+            model.weight(layer, which, tensor, orders.get(which), precise=precise)
 
         def norm(layer: int, which: Norm, name: str) -> None:
             model.norm(layer, which, weights.tensors[name].dequantised())
+
+        def bias(layer: int, which: Matrix, name: str) -> None:
+            values = weights.tensors[name].dequantised()
+            model.bias(layer, which, values[orders[which]] if which in orders else values)
 
         matrix(0, Matrix.EMBEDDING, EMBEDDING)
         if not c.tie_word_embeddings:
@@ -266,28 +344,15 @@ class NativeTarget(Target[NativeSequence]):
         for layer in range(c.num_layers):
             for name, which in _MATRICES.items():
                 matrix(layer, which, f"model.layers.{layer}.{name}.weight")
-            for name, gain in _NORMS.items():
-                norm(layer, gain, f"model.layers.{layer}.{name}.weight")
+            for name, gain in (_NORMS | _HEAD_NORMS).items():
+                full = f"model.layers.{layer}.{name}.weight"
+                if name in _NORMS or full in weights.tensors:
+                    norm(layer, gain, full)
+            for name in _BIASES:
+                if (full := f"model.layers.{layer}.{name}.bias") in weights.tensors:
+                    bias(layer, _MATRICES[name], full)
         norm(0, Norm.OUTPUT, "model.norm.weight")
 
 
-def _parts(parents: Ints) -> Iterator[tuple[list[int], list[int]]]:
-    """Cover a tree by ancestor-closed lists of nodes, ascending, of at most MAX_ROWS each.
-
-    Yields each list with those of its nodes that no earlier one had. Only a list that is one
-    node's lineage may be longer.
-    """
-    held: set[int] = set()
-    new: list[int] = []
-    for node in range(len(parents)):
-        lineage, up = {node}, int(parents[node])
-        while up >= 0:
-            lineage.add(up)
-            up = int(parents[up])
-        if new and len(held | lineage) > MAX_ROWS:
-            yield sorted(held), new
-            held, new = set(), []
-        held |= lineage
-        new.append(node)
-    if new:
-        yield sorted(held), new
+def _int32(values: Tensor) -> Ints:
+    return values.to(torch.int32).numpy()

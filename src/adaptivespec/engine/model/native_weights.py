@@ -6,14 +6,13 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import torch
-from torch import Tensor
 
 from adaptivespec.engine.weights.config import ModelConfig
 from adaptivespec.engine.weights.gguf_file import canonical_name
 from adaptivespec.engine.weights.load import load_weights
 from adaptivespec.engine.weights.store import MANIFEST
 from adaptivespec.native.library import FORMATS
-from adaptivespec.native.weights import RawTensor, gguf_tensors
+from adaptivespec.native.weights import RawTensor, gguf_tensors, raw_tensor
 from adaptivespec.nn.checkpoint import check_tensors
 
 EMBEDDING, OUTPUT = "model.embed_tokens.weight", "lm_head.weight"
@@ -68,10 +67,3 @@ def _converted_from(directory: Path) -> Path | None:
     """The GGUF file that a directory in the cache of models was made from."""
     files = list(directory.glob("*.gguf"))
     return files[0] if len(files) == 1 and (directory / MANIFEST).is_file() else None
-
-
-def raw_tensor(tensor: Tensor) -> RawTensor:
-    """A float32 or bfloat16 tensor as the native engine takes it; any other in float32."""
-    kind = "BF16" if tensor.dtype == torch.bfloat16 else "F32"
-    flat = tensor.contiguous() if kind == "BF16" else tensor.float().contiguous()
-    return RawTensor(kind, tuple(tensor.shape), flat.view(torch.uint8).numpy().reshape(-1))

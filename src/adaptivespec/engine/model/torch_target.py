@@ -9,7 +9,7 @@ from torch import Tensor
 
 from adaptivespec.core.tree import DraftTree
 from adaptivespec.engine.model.llama import Llama
-from adaptivespec.engine.target import Pass, Target, TargetLimits
+from adaptivespec.engine.target import Pass, PrefillProgress, Target, TargetLimits
 from adaptivespec.nn.attention import additive_mask, causal
 from adaptivespec.nn.kv import KVCache
 
@@ -37,7 +37,11 @@ class TorchTarget(Target[KVCache]):
 
     @torch.inference_mode()
     def prefill(
-        self, cache: KVCache, tokens: Sequence[int], tap_layers: Sequence[int] = ()
+        self,
+        cache: KVCache,
+        tokens: Sequence[int],
+        tap_layers: Sequence[int] = (),
+        progress: PrefillProgress | None = None,
     ) -> Pass:
         ids = torch.tensor(tokens, dtype=torch.long, device=self.device)
         taps: list[Tensor] = []
@@ -48,6 +52,8 @@ class TorchTarget(Target[KVCache]):
             hidden, tap = self._run(cache, chunk, positions, visible, tap_layers)
             cache.commit(range(rows))
             taps.append(tap)
+            if progress is not None:
+                progress(sum(map(len, taps)), len(tokens))
         return Pass(self.model.logits(hidden[-1:]), torch.cat(taps), hidden[-1:])
 
     @torch.inference_mode()

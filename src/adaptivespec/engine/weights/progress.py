@@ -12,10 +12,10 @@ __all__ = ["ProgressCallback", "ProgressEvent", "silent"]
 class ProgressEvent:
     """One report of a running stage.
 
-    ``stage`` is "waiting" (another process is at it), "downloading", "extracting", "converting" or
-    "measuring costs". ``done`` and ``total`` count bytes (seconds while waiting, rounds of passes
-    while measuring); ``total`` is None while unknown. The
-    last event of a stage has ``done == total`` if the total was known.
+    ``stage`` is "waiting" (another process is at it), "downloading", "extracting", "converting",
+    "measuring costs" or begins with "compiling". ``done`` and ``total`` count bytes (seconds while
+    waiting, rounds of passes while measuring, files while compiling); ``total`` is None while
+    unknown. The last event of a stage has ``done == total`` if the total was known.
     """
 
     stage: str

@@ -6,13 +6,14 @@
 namespace as {
 
 // Quantised rows [rows, columns]: value = scale * (256 * high + low) in AS_A16, scale * high in
-// AS_A8. Per row and group: scale, scale * sum of the quants (for the minima of Q4_1), and
-// -128 * sum of the quants (for the unsigned quants of Q8_0).
+// AS_A8. Per row and group: scale, scale * sum of the quants (for weights with a minimum), and
+// -128 * sum of the quants (for weights whose zero is not quant 0), of all columns and of the first
+// sixteen.
 struct QuantisedRows {
   int columns = 0;
   Buffer<int8_t> high, low;
   Buffer<float> scale, scaled_sum;
-  Buffer<int32_t> offset;
+  Buffer<int32_t> offset, first_offset;
 
   QuantisedRows() = default;
   QuantisedRows(int rows, int columns)
@@ -21,7 +22,8 @@ struct QuantisedRows {
         low(static_cast<size_t>(rows) * columns),
         scale(static_cast<size_t>(rows) * columns / kGroup),
         scaled_sum(static_cast<size_t>(rows) * columns / kGroup),
-        offset(static_cast<size_t>(rows) * columns / kGroup) {}
+        offset(static_cast<size_t>(rows) * columns / kGroup),
+        first_offset(static_cast<size_t>(rows) * columns / kGroup) {}
 
   int groups() const { return columns / kGroup; }
 };
@@ -37,12 +39,15 @@ AS_INLINE void quantise(const QuantisedRows& rows, int row, int group, Floats x0
   const Floats inverse = broadcast(nothing ? 0.0f : limit / most);
   Ints v0 = to_ints(mul(x0, inverse));
   Ints v1 = to_ints(mul(x1, inverse));
-  const int32_t total = sum(add(v0, v1));
+  // Unsigned, as a row with an infinity in it may overflow here; its result is void anyway.
+  const IntPair halves = sums(v0, v1);
+  const uint32_t first = static_cast<uint32_t>(halves.first);
+  const uint32_t total = first + static_cast<uint32_t>(halves.second);
   const size_t entry = static_cast<size_t>(row) * rows.groups() + group;
   rows.scale[entry] = scale;
-  rows.scaled_sum[entry] = scale * static_cast<float>(total);
-  // Unsigned, as a row with an infinity in it may overflow here; its result is void anyway.
-  rows.offset[entry] = static_cast<int32_t>(0u - 128u * static_cast<uint32_t>(total));
+  rows.scaled_sum[entry] = scale * static_cast<float>(static_cast<int32_t>(total));
+  rows.offset[entry] = static_cast<int32_t>(0u - 128u * total);
+  rows.first_offset[entry] = static_cast<int32_t>(0u - 128u * first);
   const size_t at = static_cast<size_t>(row) * rows.columns + static_cast<size_t>(group) * kGroup;
   if (mode == AS_A16) {
     const Ints half = broadcast_int(128);

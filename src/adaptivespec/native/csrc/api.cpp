@@ -1,76 +1,16 @@
 // The C boundary: no exception crosses it.
 #include "engine.h"
 
-#include <exception>
-#include <memory>
-#include <new>
+#include "batch.h"
+#include "boundary.h"
 
-#include "common.h"
-#include "model.h"
-
-struct as_model {
-  std::shared_ptr<as::Model> model;
-};
-
-struct as_cache {
-  std::unique_ptr<as::Cache> cache;
-};
-
-namespace {
-
-thread_local char last_error[256] = "";
-
-int32_t report(as_status status, const char* message) {
-  snprintf(last_error, sizeof last_error, "%s", message);
-  return status;
-}
-
-// Runs `body` and turns what it throws into a status and a message.
-template <class Body> int32_t guarded(Body body) {
-  try {
-    body();
-    return AS_OK;
-  } catch (const as::Error& error) {
-    return report(error.status, error.message.c_str());
-  } catch (const std::bad_alloc&) {
-    return report(AS_MEMORY, "no memory");
-  } catch (const std::exception& error) {
-    return report(AS_INTERNAL, error.what());
-  } catch (...) {
-    return report(AS_INTERNAL, "unknown exception");
-  }
-}
-
-as::Model& checked(const as_model* model) {
-  as::check_pointer("model", model);
-  return *model->model;
-}
-
-// Holds a cache for the length of a call.
-class Holding {
- public:
-  explicit Holding(const as_cache* cache) {
-    as::check_pointer("cache", cache);
-    cache_ = cache->cache.get();
-    if (cache_->busy.exchange(true, std::memory_order_acquire)) {
-      as::fail(AS_STATE, "the cache is in use by another call");
-    }
-  }
-  ~Holding() { cache_->busy.store(false, std::memory_order_release); }
-  Holding(const Holding&) = delete;
-  Holding& operator=(const Holding&) = delete;
-  as::Cache* operator->() const { return cache_; }
-  as::Cache& operator*() const { return *cache_; }
-
- private:
-  as::Cache* cache_;
-};
-
-}  // namespace
+using as::checked;
+using as::guarded;
+using as::held;
 
 extern "C" {
 
-const char* as_error(void) { return last_error; }
+const char* as_error(void) { return as::last_error; }
 
 int32_t as_abi_version(void) { return AS_ABI_VERSION; }
 
@@ -111,6 +51,11 @@ int32_t as_model_norm(as_model* model, int32_t layer, int32_t which, const float
   return guarded([&] { checked(model).set_norm(layer, which, gain, size); });
 }
 
+int32_t as_model_bias(as_model* model, int32_t layer, int32_t which, const float* bias,
+                      int32_t size) {
+  return guarded([&] { checked(model).set_bias(layer, which, bias, size); });
+}
+
 int32_t as_model_ready(as_model* model) {
   return guarded([&] { checked(model).make_ready(); });
 }
@@ -126,14 +71,14 @@ int32_t as_cache_new(as_model* model, int32_t capacity, as_cache** cache) {
   return guarded([&] {
     checked(model).check_ready();
     as::check_pointer("cache", cache);
-    *cache = new as_cache{std::make_unique<as::Cache>(model->model, capacity)};
+    *cache = new as_cache{std::make_unique<as::Cache>(model->model->config, model->model, capacity)};
   });
 }
 
 int32_t as_cache_free(as_cache* cache) {
   return guarded([&] {
     if (cache == nullptr) return;
-    { const Holding held(cache); }
+    { const auto wait = held(cache); }
     delete cache;
   });
 }
@@ -141,34 +86,47 @@ int32_t as_cache_free(as_cache* cache) {
 int32_t as_cache_length(const as_cache* cache, int32_t* length) {
   return guarded([&] {
     as::check_pointer("length", length);
-    *length = Holding(cache)->length;
+    *length = held(cache)->length;
   });
 }
 
 int32_t as_cache_bytes(const as_cache* cache, int64_t* bytes) {
   return guarded([&] {
     as::check_pointer("bytes", bytes);
-    *bytes = static_cast<int64_t>(Holding(cache)->bytes());
+    *bytes = static_cast<int64_t>(held(cache)->bytes());
   });
 }
 
 int32_t as_cache_commit(as_cache* cache, const int32_t* path, int32_t count) {
-  return guarded([&] { Holding(cache)->commit(path, count); });
+  return guarded([&] { held(cache)->commit(path, count); });
 }
 
 int32_t as_cache_truncate(as_cache* cache, int32_t length) {
-  return guarded([&] { Holding(cache)->truncate(length); });
+  return guarded([&] { held(cache)->truncate(length); });
 }
 
-int32_t as_forward(as_model* model, as_cache* cache, const as_pass* pass) {
+int32_t as_forward(as_model* model, const as_pass* pass) {
   return guarded([&] {
     const as::Model& target = checked(model);
     as::check_pointer("pass", pass);
-    const Holding held(cache);
-    if (held->model.get() != &target) as::fail(AS_ARGUMENT, "the cache is of another model");
-    held->tentative = 0;  // also when a check fails
-    as::check_pass(target, *held, *pass);
-    as::forward(target, *held, *pass);
+    as::check_range("sequence_count", pass->sequence_count, 1, AS_MAX_ROWS);
+    as::check_pointer("sequences", pass->sequences);
+    std::vector<as::Hold<as::Cache>> holds;
+    std::vector<as::Cache*> caches;
+    for (int i = 0; i < pass->sequence_count; i++) {
+      for (int k = 0; k < i; k++) {
+        if (pass->sequences[k].cache == pass->sequences[i].cache) {
+          as::fail(AS_ARGUMENT, "sequences %d and %d have the same cache", k, i);
+        }
+      }
+      holds.push_back(held(pass->sequences[i].cache));
+      caches.push_back(&*holds.back());
+      if (caches.back()->model.get() != &target) {
+        as::fail(AS_ARGUMENT, "the cache is of another model");
+      }
+    }
+    for (as::Cache* cache : caches) cache->tentative = 0;  // also when a check fails
+    as::forward(target, *pass, as::Batch(target, *pass, caches));
   });
 }
 

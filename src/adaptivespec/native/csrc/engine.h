@@ -24,10 +24,10 @@ extern "C" {
 #define AS_API __attribute__((visibility("default")))
 
 /* Raised with any change of this file that an older caller would stumble over. */
-#define AS_ABI_VERSION 1
+#define AS_ABI_VERSION 2
 
 /* Most rows of one pass, and most threads. */
-#define AS_MAX_ROWS 64
+#define AS_MAX_ROWS 256
 #define AS_MAX_THREADS 64
 
 enum as_status {
@@ -39,12 +39,22 @@ enum as_status {
   AS_INTERNAL = 5  /* anything else; a defect of this library */
 };
 
-/* Weight formats as given.  Groups are 32 columns of a row, little-endian, as in GGUF files. */
+/* Weight formats as given: rows of blocks as in GGUF files, little-endian.  Blocks are 32 columns
+ * wide, those of the K formats 256.  They are kept as they are, but floats are quantised to Q8_0;
+ * or, with AS_PRECISE added to the format, to 16 bits per 32 columns: practically float32. */
 enum as_format {
-  AS_Q4_1 = 0, /* f16 scale, f16 minimum, 16 bytes of nibbles; kept as it is */
-  AS_Q8_0 = 1, /* f16 scale, 32 int8; kept as it is */
-  AS_F32 = 2,  /* row-major values; quantised to Q8_0 */
-  AS_BF16 = 3  /* row-major values; quantised to Q8_0 */
+  AS_Q4_1 = 0,
+  AS_Q8_0 = 1,
+  AS_F32 = 2,
+  AS_BF16 = 3,
+  AS_F16 = 4,
+  AS_Q4_0 = 5,
+  AS_Q5_0 = 6,
+  AS_Q5_1 = 7,
+  AS_Q4_K = 8,
+  AS_Q5_K = 9,
+  AS_Q6_K = 10,
+  AS_PRECISE = 64
 };
 
 /* Activations inside matrix products, per row and 32 columns. */
@@ -67,11 +77,13 @@ enum as_matrix {
   AS_DOWN = 8       /* [hidden, ffn] */
 };
 
-/* Gains of the root-mean-square norms, f32[hidden]. */
+/* Gains of the root-mean-square norms. */
 enum as_norm {
-  AS_NORM_ATTENTION = 0,
-  AS_NORM_FFN = 1,
-  AS_NORM_OUTPUT = 2 /* layer is ignored */
+  AS_NORM_ATTENTION = 0, /* f32[hidden] */
+  AS_NORM_FFN = 1,       /* f32[hidden] */
+  AS_NORM_OUTPUT = 2,    /* f32[hidden]; layer is ignored */
+  AS_NORM_QUERY = 3,     /* f32[head_dim], of every head before its rotation (Qwen3) */
+  AS_NORM_KEY = 4        /* f32[head_dim], likewise */
 };
 
 enum as_flags {
@@ -94,25 +106,36 @@ typedef struct as_config {
 typedef struct as_model as_model;
 typedef struct as_cache as_cache;
 
-/* One forward pass; pointers the caller owns.  Rows are tentative: they lie behind the cache's
- * committed rows, replace any earlier tentative rows, and wait for as_cache_commit. */
-typedef struct as_pass {
+/* The rows of one sequence in a pass; pointers the caller owns.  Rows are tentative: they lie
+ * behind the cache's committed rows, replace any earlier tentative rows, and wait for
+ * as_cache_commit. */
+typedef struct as_rows {
+  as_cache* cache;          /* no cache twice in a pass */
   int32_t rows;             /* 1..AS_MAX_ROWS */
-  int32_t mode;             /* as_mode */
-  int32_t threads;          /* 1..AS_MAX_THREADS, the caller's included */
-  int32_t tap_count;        /* 0..4096 */
   int32_t asked_count;      /* 0..rows */
   const int32_t* tokens;    /* [rows] */
   const int32_t* parents;   /* [rows] parent[i] in -1..i-1, -1 for the committed end; NULL: a chain.
                              * A row sees all committed rows, its ancestors and itself. */
   const int32_t* positions; /* [rows]; NULL: committed length + number of ancestors */
-  const int32_t* tap_layers; /* [tap_count] layers whose incoming residual stream is wanted */
   const int32_t* asked;     /* [asked_count] rows whose logits and hidden are wanted, in this order;
                              * NULL: the first asked_count rows */
-  float* taps;              /* [rows, tap_count * hidden] */
-  float* logits;            /* [asked_count, vocab] or NULL */
-  float* hidden;            /* [asked_count, hidden] or NULL: the residual stream leaving the last
-                             * layer, before the output norm */
+} as_rows;
+
+/* One forward pass over rows of any number of sequences, which share the walk over the weights.
+ * Outputs hold the rows of the sequences one after the other. */
+typedef struct as_pass {
+  int32_t sequence_count;    /* 1.. */
+  int32_t mode;              /* as_mode */
+  int32_t threads;           /* 1..AS_MAX_THREADS, the caller's included */
+  int32_t tap_count;         /* 0..4096 */
+  const as_rows* sequences;  /* [sequence_count], of at most AS_MAX_ROWS rows together */
+  const int32_t* tap_layers; /* [tap_count] layers whose incoming residual stream is wanted */
+  float* taps;               /* [all rows, tap_count * hidden] */
+  float* logits;             /* [all asked rows, vocab] or NULL */
+  float* hidden;             /* [all asked rows, hidden] or NULL: the residual stream leaving the
+                              * last layer, before the output norm */
+  float* stalled;            /* [1] or NULL: how much of what further threads could bring was lost
+                              * as they waited for one another, 0..1; near 1 on a busy CPU */
 } as_pass;
 
 /* What is wrong with the last failed call of this thread; "" if none failed. Never NULL. */
@@ -139,13 +162,20 @@ AS_API int32_t as_model_weight(as_model* model, int32_t layer, int32_t which, in
 AS_API int32_t as_model_norm(as_model* model, int32_t layer, int32_t which, const float* gain,
                              int32_t size);
 
-/* Checks that nothing is missing; passes are possible from then on and weights no longer change. */
+/* The bias (Qwen2) of AS_QUERY, AS_KEY or AS_VALUE, f32[rows of the matrix] in its final row order;
+ * copied. */
+AS_API int32_t as_model_bias(as_model* model, int32_t layer, int32_t which, const float* bias,
+                             int32_t size);
+
+/* Checks that nothing is missing: biases, and norms of heads, are those of all layers or of none.
+ * passes are possible from then on and weights no longer change. */
 AS_API int32_t as_model_ready(as_model* model);
 
 /* Bytes held by the weights. */
 AS_API int32_t as_model_bytes(const as_model* model, int64_t* bytes);
 
-/* The keys and values of one sequence, f16, with room for `capacity` rows; grows by itself. */
+/* The keys and values of one sequence, f16, with room for `capacity` rows and a tree.  It grows by
+ * itself, to twice its room, and copies its rows then; a pass within it copies none. */
 AS_API int32_t as_cache_new(as_model* model, int32_t capacity, as_cache** cache);
 AS_API int32_t as_cache_free(as_cache* cache);
 AS_API int32_t as_cache_length(const as_cache* cache, int32_t* length);
@@ -157,8 +187,21 @@ AS_API int32_t as_cache_commit(as_cache* cache, const int32_t* path, int32_t cou
 /* Forgets committed rows from `length` on, and all tentative ones. */
 AS_API int32_t as_cache_truncate(as_cache* cache, int32_t length);
 
-/* Runs one pass.  When it fails the committed rows are untouched and there are no tentative ones. */
-AS_API int32_t as_forward(as_model* model, as_cache* cache, const as_pass* pass);
+/* Runs one pass.  When it fails the committed rows are untouched and its caches have no tentative
+ * ones; but when one cache is in use or foreign, none is changed at all. */
+AS_API int32_t as_forward(as_model* model, const as_pass* pass);
+
+/* What this machine can do at most, as a yardstick for passes; multiply-adds and bytes a second. */
+typedef struct as_rates {
+  double bytes;  /* read from memory */
+  double dots;   /* multiply-adds of bytes, as with 4-bit weights; AVX2 is slower with wider ones */
+  double floats; /* multiply-adds of float32, as in attention */
+} as_rates;
+
+/* Measures for about `seconds` (at most 60) on `threads` threads; the best round counts.  `bytes`
+ * (a megabyte or more) are read again and again, as the weights are by passes: what fits into a
+ * cache is read from there. */
+AS_API int32_t as_floor(int64_t bytes, int32_t threads, double seconds, as_rates* rates);
 
 #ifdef __cplusplus
 }

@@ -4,9 +4,7 @@
 
 namespace as {
 
-namespace {
-
-void check_config(const as_config& c) {
+void check_sizes(const as_config& c) {
   constexpr int32_t most = 1 << 24;  // keeps every product of two sizes within 64 bits
   check_range("layers", c.layers, 1, 4096);
   check_range("hidden", c.hidden, 32, 1 << 20);
@@ -34,6 +32,8 @@ void check_config(const as_config& c) {
   }
 }
 
+namespace {
+
 constexpr const char* kMatrixNames[] = {"embedding", "output", "query", "key", "value",
                                         "attention output", "gate", "up", "down"};
 
@@ -42,30 +42,74 @@ void set_shape(Matrix& matrix, int rows, int columns) {
   matrix.columns = columns;
 }
 
+// Room for tentative rows that a cache starts with: few trees are wider.
+constexpr int kTentative = 64;
+
+}  // namespace
+
 void append(Projection& projection, const Matrix& matrix, int first, int count) {
   projection.columns = matrix.columns;
   for (int i = 0; i < count; i++) projection.tiles.push_back(matrix.tile(first + i));
 }
 
-// A bad scale or gain must not turn into a row of NaN that nobody can trace.
-void check_finite(const char* name, const float* values, size_t count) {
+std::vector<float> finite_copy(const char* name, const float* values, size_t count) {
+  check_pointer(name, values);
   for (size_t i = 0; i < count; i++) {
     if (!isfinite(values[i])) fail(AS_ARGUMENT, "%s has a value that is not finite", name);
   }
+  return {values, values + count};
 }
 
-}  // namespace
+Matrix packed_matrix(const char* name, const Matrix& matrix, int format, const void* data, int rows,
+                     int columns, const int32_t* row_order, Arena& arena) {
+  const bool precise = format >= AS_PRECISE;
+  if (precise) format -= AS_PRECISE;
+  check_range("format", format, AS_Q4_1, AS_Q6_K);
+  const auto kind = static_cast<as_format>(format);
+  const Format& f = format_of(kind);
+  if (precise && !f.floats) fail(AS_ARGUMENT, "format is %s, AS_PRECISE is for floats", f.name);
+  check_pointer("data", data);
+  if (rows != matrix.rows || columns != matrix.columns) {
+    fail(AS_ARGUMENT, "%s is [%d, %d], expected [%d, %d]", name, rows, columns, matrix.rows,
+         matrix.columns);
+  }
+  if (columns % f.columns != 0) {
+    fail(AS_ARGUMENT, "%s has %d columns, in %s they come in blocks of %d", name, columns, f.name,
+         f.columns);
+  }
+  if (matrix.bytes != nullptr) fail(AS_STATE, "%s was given before", name);
+  for (int i = 0; row_order != nullptr && i < rows; i++) {
+    check_range("an entry of row_order", row_order[i], 0, rows - 1);
+  }
+  Matrix packed = matrix;
+  packed.packing = precise ? Packing::q16 : f.packing;
+  packed.bytes = arena.take(packed.tile_bytes() * static_cast<size_t>(packed.tiles()));
+  pack(packed, kind, data, row_order);
+  return packed;
+}
 
-Workspace::Workspace(const as_config& c)
-    : stream(static_cast<size_t>(AS_MAX_ROWS) * c.hidden),
-      heads(static_cast<size_t>(AS_MAX_ROWS) * (c.heads + 2 * c.kv_heads) * c.head_dim),
-      attention(static_cast<size_t>(AS_MAX_ROWS) * c.heads * c.head_dim),
-      normed(AS_MAX_ROWS, c.hidden),
-      mixed(AS_MAX_ROWS, c.heads * c.head_dim),
-      inner(AS_MAX_ROWS, c.ffn) {}
+void Layer::arrange(int head_dim) {
+  qkv.unit = head_dim / kTile;
+  for (const Matrix* m : {&query, &key, &value}) append(qkv, *m, 0, m->tiles());
+  append(mix, attention_output, 0, attention_output.tiles());
+  gate_up.unit = 4;
+  for (int i = 0; i < gate.tiles(); i += 2) {
+    append(gate_up, gate, i, 2);
+    append(gate_up, up, i, 2);
+  }
+  append(narrow, down, 0, down.tiles());
+}
+
+Workspace::Workspace(const as_config& c, int rows)
+    : stream(static_cast<size_t>(rows) * c.hidden),
+      heads(static_cast<size_t>(rows) * (c.heads + 2 * c.kv_heads) * c.head_dim),
+      attention(static_cast<size_t>(rows) * c.heads * c.head_dim),
+      normed(rows, c.hidden),
+      mixed(rows, c.heads * c.head_dim),
+      inner(rows, c.ffn) {}
 
 Model::Model(const as_config& given) : config(given) {
-  check_config(config);
+  check_sizes(config);
   const int width = config.heads * config.head_dim, kv_width = config.kv_heads * config.head_dim;
   layers.resize(config.layers);
   for (Layer& layer : layers) {
@@ -104,22 +148,24 @@ Matrix& Model::matrix(int layer, int which) {
 }
 
 std::vector<float>& Model::gain(int layer, int which) {
-  check_range("which", which, AS_NORM_ATTENTION, AS_NORM_OUTPUT);
+  check_range("which", which, AS_NORM_ATTENTION, AS_NORM_KEY);
   if (which == AS_NORM_OUTPUT) return output_gain;
   check_range("layer", layer, 0, config.layers - 1);
-  return which == AS_NORM_ATTENTION ? layers[layer].attention_gain : layers[layer].ffn_gain;
+  Layer& l = layers[layer];
+  switch (which) {
+    case AS_NORM_ATTENTION: return l.attention_gain;
+    case AS_NORM_FFN: return l.ffn_gain;
+    case AS_NORM_QUERY: return l.query_gain;
+    default: return l.key_gain;
+  }
 }
 
 void Model::set_rope(const float* cos_table, const float* sin_table) {
-  check_pointer("cos", cos_table);
-  check_pointer("sin", sin_table);
   check_building();
   const size_t count = static_cast<size_t>(config.max_len) * (config.head_dim / 2);
-  check_finite("cos", cos_table, count);
-  check_finite("sin", sin_table, count);
-  std::vector<float> first(cos_table, cos_table + count), second(sin_table, sin_table + count);
+  std::vector<float> first = finite_copy("cos", cos_table, count);
+  sine = finite_copy("sin", sin_table, count);
   cosine = std::move(first);
-  sine = std::move(second);
 }
 
 void Model::set_weight(int layer, int which, int format, const void* data, int rows, int columns,
@@ -127,31 +173,54 @@ void Model::set_weight(int layer, int which, int format, const void* data, int r
   check_building();
   Matrix& target = matrix(layer, which);
   const char* name = kMatrixNames[which];
-  check_range("format", format, AS_Q4_1, AS_BF16);
-  check_pointer("data", data);
-  if (rows != target.rows || columns != target.columns) {
-    fail(AS_ARGUMENT, "%s is [%d, %d], expected [%d, %d]", name, rows, columns, target.rows,
-         target.columns);
-  }
   if (target.bytes != nullptr) fail(AS_STATE, "%s of layer %d was given before", name, layer);
-  for (int i = 0; row_order != nullptr && i < rows; i++) {
-    check_range("an entry of row_order", row_order[i], 0, rows - 1);
-  }
-  Matrix packed = target;
-  packed.packing = format == AS_Q4_1 ? Packing::q4_1 : Packing::q8_0;
-  packed.bytes = arena_.take(packed.tile_bytes() * static_cast<size_t>(packed.tiles()));
-  pack(packed, static_cast<as_format>(format), data, row_order);
-  target = packed;
+  target = packed_matrix(name, target, format, data, rows, columns, row_order, arena_);
 }
 
 void Model::set_norm(int layer, int which, const float* values, int size) {
   check_building();
   std::vector<float>& target = gain(layer, which);
   check_pointer("gain", values);
-  check_range("size", size, config.hidden, config.hidden);
-  check_finite("gain", values, size);
+  const bool of_heads = which == AS_NORM_QUERY || which == AS_NORM_KEY;
+  const int expected = of_heads ? config.head_dim : config.hidden;
+  check_range("size", size, expected, expected);
   if (!target.empty()) fail(AS_STATE, "this gain was given before");
-  target.assign(values, values + size);
+  target = finite_copy("gain", values, size);
+}
+
+void Model::set_bias(int layer, int which, const float* values, int size) {
+  check_building();
+  check_range("layer", layer, 0, config.layers - 1);
+  check_range("which", which, AS_QUERY, AS_VALUE);
+  Layer& l = layers[layer];
+  std::vector<float>& target = which == AS_QUERY ? l.query_bias
+                               : which == AS_KEY ? l.key_bias
+                                                 : l.value_bias;
+  check_pointer("bias", values);
+  const int expected = matrix(layer, which).rows;
+  check_range("size", size, expected, expected);
+  if (!target.empty()) fail(AS_STATE, "this bias was given before");
+  target = finite_copy("bias", values, size);
+}
+
+// What only some families have is there in all layers or in none: half of it is a loader's mistake.
+void Model::check_families() const {
+  const bool biases = !layers[0].query_bias.empty(), norms = !layers[0].query_gain.empty();
+  for (int i = 0; i < config.layers; i++) {
+    const Layer& l = layers[i];
+    for (const auto* bias : {&l.query_bias, &l.key_bias, &l.value_bias}) {
+      if (bias->empty() == biases) {
+        fail(AS_STATE, "biases are given in part: of query, key and value of all layers or of none "
+             "(layer %d differs)", i);
+      }
+    }
+    for (const auto* gain : {&l.query_gain, &l.key_gain}) {
+      if (gain->empty() == norms) {
+        fail(AS_STATE, "norms of heads are given in part: of query and key of all layers or of "
+             "none (layer %d differs)", i);
+      }
+    }
+  }
 }
 
 void Model::make_ready() {
@@ -168,25 +237,12 @@ void Model::make_ready() {
       fail(AS_STATE, "a gain of layer %d is missing", i);
     }
   }
+  check_families();
   if (embedding.bytes == nullptr) fail(AS_STATE, "embedding is missing");
   if (config.flags & AS_TIED) output = embedding;
   if (output.bytes == nullptr) fail(AS_STATE, "output is missing");
 
-  for (Layer& layer : layers) {
-    layer.qkv = layer.mix = layer.gate_up = layer.narrow = Projection();
-    layer.qkv.unit = config.head_dim / kTile;
-    for (const Matrix* m : {&layer.query, &layer.key, &layer.value}) {
-      append(layer.qkv, *m, 0, m->tiles());
-    }
-    append(layer.mix, layer.attention_output, 0, layer.attention_output.tiles());
-    layer.gate_up.unit = 4;
-    for (int i = 0; i < layer.gate.tiles(); i += 2) {
-      append(layer.gate_up, layer.gate, i, 2);
-      append(layer.gate_up, layer.up, i, 2);
-    }
-    append(layer.narrow, layer.down, 0, layer.down.tiles());
-  }
-  output_tiles = Projection();
+  for (Layer& layer : layers) layer.arrange(config.head_dim);
   append(output_tiles, output, 0, output.tiles());
   ready_ = true;
 }
@@ -202,7 +258,7 @@ std::unique_ptr<Workspace> Model::borrow() const {
       if (!workspace->team.alive()) static_cast<void>(workspace.release());
     }
   }
-  if (workspace == nullptr) workspace = std::make_unique<Workspace>(config);
+  if (workspace == nullptr) workspace = std::make_unique<Workspace>(config, AS_MAX_ROWS);
   return workspace;
 }
 
@@ -211,15 +267,16 @@ void Model::give_back(std::unique_ptr<Workspace> workspace) const {
   idle_.push_back(std::move(workspace));
 }
 
-Cache::Cache(std::shared_ptr<const Model> owner, int capacity) : model(std::move(owner)) {
+Cache::Cache(const as_config& sizes, std::shared_ptr<const Model> owner, int capacity)
+    : config(sizes), model(std::move(owner)) {
   check_range("capacity", capacity, 0, INT32_MAX);
   // More rows than positions cannot be committed.
-  reserve(std::clamp<int>(capacity, 1, model->config.max_len) + AS_MAX_ROWS);
+  reserve(std::clamp<int>(capacity, 1, config.max_len) + kTentative);
 }
 
 void Cache::reserve(int slots) {
   if (slots <= capacity_) return;
-  const as_config& c = model->config;
+  const as_config& c = config;
   const int grown = static_cast<int>(
       round_up(static_cast<size_t>(std::max<int64_t>(slots, 2 * static_cast<int64_t>(capacity_))),
                kLanes));
@@ -242,7 +299,7 @@ void Cache::commit(const int32_t* path, int count) {
   for (int i = 0; i < count; i++) {
     check_range("an entry of path", path[i], i > 0 ? path[i - 1] + 1 : 0, tentative - 1);
   }
-  const as_config& c = model->config;
+  const as_config& c = config;
   const int head_dim = c.head_dim;
   for (int layer = 0; layer < c.layers; layer++) {
     for (int head = 0; head < c.kv_heads; head++) {

@@ -27,13 +27,32 @@ struct Projection {
 struct Layer {
   Matrix query, key, value, attention_output, gate, up, down;
   std::vector<float> attention_gain, ffn_gain;
+  std::vector<float> query_gain, key_gain;  // [head_dim]; empty: heads have no norm
+  std::vector<float> query_bias, key_bias, value_bias;  // [rows of the matrix]; empty: none
   // Units: a head; a tile; 32 columns of the inner layer (two tiles of gate, two of up); a tile.
   Projection qkv, mix, gate_up, narrow;
+
+  // Lays out the work once all matrices are there.
+  void arrange(int head_dim);
 };
 
-// What one pass writes on its way; borrowed from the model for its length.
+// Appends `count` tiles of `matrix` to the work of a product.
+void append(Projection& projection, const Matrix& matrix, int first, int count);
+
+// `matrix`, whose shape is set, with `data` packed into `arena`. Raises AS_ARGUMENT.
+Matrix packed_matrix(const char* name, const Matrix& matrix, int format, const void* data, int rows,
+                     int columns, const int32_t* row_order, Arena& arena);
+
+// A copy of `values`; AS_ARGUMENT unless all are finite: a bad scale or gain must not turn into a row
+// of NaN that nobody can trace.
+std::vector<float> finite_copy(const char* name, const float* values, size_t count);
+
+// Raises AS_ARGUMENT unless models of these sizes are served.
+void check_sizes(const as_config& config);
+
+// What one pass of up to `rows` rows writes on its way; borrowed for its length.
 struct Workspace {
-  explicit Workspace(const as_config& config);
+  Workspace(const as_config& config, int rows);
 
   Team team;
   Buffer<float> stream;     // [rows, hidden] the residual stream
@@ -42,8 +61,6 @@ struct Workspace {
   Buffer<float> scores;     // per thread, scores_each floats
   size_t scores_each = 0;
   QuantisedRows normed, mixed, inner;
-  int32_t visible[AS_MAX_ROWS][AS_MAX_ROWS];  // rows that a row sees, ascending, itself the last
-  int32_t visible_count[AS_MAX_ROWS];
 };
 
 class Model {
@@ -54,6 +71,7 @@ class Model {
   void set_weight(int layer, int which, int format, const void* data, int rows, int columns,
                   const int32_t* row_order);
   void set_norm(int layer, int which, const float* gain, int size);
+  void set_bias(int layer, int which, const float* bias, int size);
   void make_ready();
   void check_ready() const;
   size_t bytes() const { return arena_.total(); }
@@ -72,6 +90,7 @@ class Model {
   Matrix& matrix(int layer, int which);
   std::vector<float>& gain(int layer, int which);
   void check_building() const;
+  void check_families() const;
 
   Arena arena_;
   bool ready_ = false;
@@ -82,7 +101,8 @@ class Model {
 // Keys and values of one sequence: per layer and key head `capacity` slots (see attention.h).
 class Cache {
  public:
-  Cache(std::shared_ptr<const Model> model, int capacity);
+  // `model` is what it belongs to; a head's cache has none.
+  Cache(const as_config& config, std::shared_ptr<const Model> model, int capacity);
 
   void reserve(int slots);
   void commit(const int32_t* path, int count);
@@ -92,6 +112,7 @@ class Cache {
   uint16_t* values(int layer, int head) const { return values_.data() + region(layer, head); }
   size_t bytes() const { return keys_.bytes() + values_.bytes(); }
 
+  const as_config config;
   const std::shared_ptr<const Model> model;
   int length = 0;     // committed rows
   int tentative = 0;  // rows of the last pass behind them
@@ -99,7 +120,7 @@ class Cache {
 
  private:
   size_t region(int layer, int head) const {
-    const as_config& c = model->config;
+    const as_config& c = config;
     return (static_cast<size_t>(layer) * c.kv_heads + head) * capacity_ * c.head_dim;
   }
 
@@ -107,10 +128,9 @@ class Cache {
   Buffer<uint16_t> keys_, values_;
 };
 
-// Raises AS_ARGUMENT unless `pass` is within bounds for this model and cache.
-void check_pass(const Model& model, const Cache& cache, const as_pass& pass);
+struct Batch;
 
-// Runs a checked pass; the cache is this thread's alone meanwhile.
-void forward(const Model& model, Cache& cache, const as_pass& pass);
+// Runs a pass; the caches of its batch are this thread's alone meanwhile.
+void forward(const Model& model, const as_pass& pass, Batch batch);
 
 }  // namespace as

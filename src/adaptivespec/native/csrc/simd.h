@@ -33,10 +33,17 @@ AS_INLINE float max8(__m256 x) {
   return _mm_cvtss_f32(_mm_max_ss(y, _mm_shuffle_ps(y, y, 1)));
 }
 
-AS_INLINE int32_t sum8(__m256i x) {
-  __m128i y = _mm_add_epi32(_mm256_castsi256_si128(x), _mm256_extracti128_si256(x, 1));
-  y = _mm_add_epi32(y, _mm_shuffle_epi32(y, 0x4E));
-  return _mm_cvtsi128_si32(_mm_add_epi32(y, _mm_shuffle_epi32(y, 0xB1)));
+struct IntPair {
+  int32_t first, second;
+};
+
+// The sum of either, in one go.
+AS_INLINE IntPair sums8(__m256i x, __m256i y) {
+  const __m256i pairs = _mm256_hadd_epi32(x, y);
+  const __m128i fours =
+      _mm_add_epi32(_mm256_castsi256_si128(pairs), _mm256_extracti128_si256(pairs, 1));
+  const int64_t both = _mm_cvtsi128_si64(_mm_hadd_epi32(fours, fours));
+  return {static_cast<int32_t>(both), static_cast<int32_t>(both >> 32)};
 }
 
 #ifdef AS_AVX512
@@ -60,6 +67,9 @@ AS_INLINE Floats nearest(Floats x) { return _mm512_roundscale_ps(x, 0); }
 AS_INLINE Floats load_halves(const uint16_t* p) {
   return _mm512_cvtph_ps(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(p)));
 }
+AS_INLINE Floats load_bytes(const void* p) {
+  return _mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(_mm_loadu_si128(static_cast<const __m128i*>(p))));
+}
 AS_INLINE void store_halves(uint16_t* p, Floats x) {
   _mm256_storeu_si256(reinterpret_cast<__m256i*>(p), _mm512_cvtps_ph(x, 0));
 }
@@ -69,7 +79,11 @@ AS_INLINE Ints add(Ints x, Ints y) { return _mm512_add_epi32(x, y); }
 AS_INLINE Ints sub(Ints x, Ints y) { return _mm512_sub_epi32(x, y); }
 template <int bits> AS_INLINE Ints shift_left(Ints x) { return _mm512_slli_epi32(x, bits); }
 template <int bits> AS_INLINE Ints shift_right(Ints x) { return _mm512_srai_epi32(x, bits); }
-AS_INLINE Ints low_nibbles(Ints x) { return _mm512_and_si512(x, _mm512_set1_epi8(15)); }
+AS_INLINE Ints either(Ints x, Ints y) { return _mm512_or_si512(x, y); }
+AS_INLINE Ints mask_bytes(Ints x, char mask) {
+  return _mm512_and_si512(x, _mm512_set1_epi8(mask));
+}
+AS_INLINE Ints low_nibbles(Ints x) { return mask_bytes(x, 15); }
 AS_INLINE Ints high_nibbles(Ints x) { return low_nibbles(_mm512_srli_epi16(x, 4)); }
 AS_INLINE Floats to_floats(Ints x) { return _mm512_cvtepi32_ps(x); }
 AS_INLINE Ints to_ints(Floats x) { return _mm512_cvtps_epi32(x); }
@@ -89,10 +103,12 @@ AS_INLINE float sum(Floats x) {
 AS_INLINE float largest(Floats x) {
   return max8(_mm256_max_ps(_mm512_castps512_ps256(x), _mm512_extractf32x8_ps(x, 1)));
 }
-AS_INLINE int32_t sum(Ints x) {
-  return sum8(_mm256_add_epi32(_mm512_castsi512_si256(x), _mm512_extracti64x4_epi64(x, 1)));
+AS_INLINE IntPair sums(Ints x, Ints y) {
+  return sums8(_mm256_add_epi32(_mm512_castsi512_si256(x), _mm512_extracti64x4_epi64(x, 1)),
+               _mm256_add_epi32(_mm512_castsi512_si256(y), _mm512_extracti64x4_epi64(y, 1)));
 }
-// Per lane: total + the dot product of four unsigned weights and four signed activations.
+// Per lane: total + the dot product of four unsigned weights and four signed activations. Nibbles
+// may have up to seven bits here.
 AS_INLINE Ints dot_nibbles(Ints total, Ints weights, Ints activations) {
   return _mm512_dpbusd_epi32(total, weights, activations);
 }
@@ -146,6 +162,11 @@ AS_INLINE Floats load_halves(const uint16_t* p) {
   const __m128i* q = reinterpret_cast<const __m128i*>(p);
   return {_mm256_cvtph_ps(_mm_loadu_si128(q)), _mm256_cvtph_ps(_mm_loadu_si128(q + 1))};
 }
+AS_INLINE Floats load_bytes(const void* p) {
+  const __m128i bytes = _mm_loadu_si128(static_cast<const __m128i*>(p));
+  return {_mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(bytes)),
+          _mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(_mm_srli_si128(bytes, 8)))};
+}
 AS_INLINE void store_halves(uint16_t* p, Floats x) {
   _mm_storeu_si128(reinterpret_cast<__m128i*>(p), _mm256_cvtps_ph(x.a, 0));
   _mm_storeu_si128(reinterpret_cast<__m128i*>(p + 8), _mm256_cvtps_ph(x.b, 0));
@@ -167,10 +188,14 @@ template <int bits> AS_INLINE Ints shift_left(Ints x) {
 template <int bits> AS_INLINE Ints shift_right(Ints x) {
   return {_mm256_srai_epi32(x.a, bits), _mm256_srai_epi32(x.b, bits)};
 }
-AS_INLINE Ints low_nibbles(Ints x) {
-  const __m256i mask = _mm256_set1_epi8(15);
-  return {_mm256_and_si256(x.a, mask), _mm256_and_si256(x.b, mask)};
+AS_INLINE Ints either(Ints x, Ints y) {
+  return {_mm256_or_si256(x.a, y.a), _mm256_or_si256(x.b, y.b)};
 }
+AS_INLINE Ints mask_bytes(Ints x, char mask) {
+  const __m256i wide = _mm256_set1_epi8(mask);
+  return {_mm256_and_si256(x.a, wide), _mm256_and_si256(x.b, wide)};
+}
+AS_INLINE Ints low_nibbles(Ints x) { return mask_bytes(x, 15); }
 AS_INLINE Ints high_nibbles(Ints x) {
   return low_nibbles({_mm256_srli_epi16(x.a, 4), _mm256_srli_epi16(x.b, 4)});
 }
@@ -193,8 +218,10 @@ AS_INLINE Floats power_of_two(Floats exponent) {
 }
 AS_INLINE float sum(Floats x) { return sum8(_mm256_add_ps(x.a, x.b)); }
 AS_INLINE float largest(Floats x) { return max8(_mm256_max_ps(x.a, x.b)); }
-AS_INLINE int32_t sum(Ints x) { return sum8(_mm256_add_epi32(x.a, x.b)); }
-// Four weights up to 15 against signed bytes: pairs stay far below the 16-bit limit.
+AS_INLINE IntPair sums(Ints x, Ints y) {
+  return sums8(_mm256_add_epi32(x.a, x.b), _mm256_add_epi32(y.a, y.b));
+}
+// Four weights up to 127 against signed bytes: pairs stay below the 16-bit limit.
 AS_INLINE __m256i dot_nibbles8(__m256i total, __m256i weights, __m256i activations) {
   const __m256i pairs = _mm256_maddubs_epi16(weights, activations);
   return _mm256_add_epi32(total, _mm256_madd_epi16(pairs, _mm256_set1_epi16(1)));

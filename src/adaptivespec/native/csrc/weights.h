@@ -1,29 +1,12 @@
-// Weight matrices, packed for the kernels: tiles of sixteen rows (outputs), one after the other.
-//
-// A tile is [scales of all groups][quants of all groups], a group being 32 columns:
-//   Q4_1  scales 16 x f16 scale, 16 x f16 minimum; quants 4 x 64 bytes, where byte 4 * lane + j of
-//         block k holds column 4 * k + j in its low and column 16 + 4 * k + j in its high nibble;
-//   Q8_0  scales 16 x f16; quants 8 x 64 bytes, byte 4 * lane + j of block k being column
-//         4 * k + j, plus 128 so that it is unsigned.
-// So the quants of four columns for sixteen outputs are one vector, in the order in which a dot
-// product of bytes wants them. The published weights are rearranged, never requantised.
+// Weight matrices, packed for the kernels as formats.h describes.
 #pragma once
 
-#include <math.h>
-
+#include "blocks.h"
 #include "common.h"
+#include "formats.h"
 #include "simd.h"
 
 namespace as {
-
-constexpr int kGroup = 32;      // columns that share a scale, of weights and activations
-constexpr int kTile = kLanes;   // outputs of a tile
-
-enum class Packing : uint8_t { q4_1, q8_0 };
-
-constexpr int scale_bytes(Packing packing) { return packing == Packing::q4_1 ? 64 : 32; }
-constexpr int quant_bytes(Packing packing) { return packing == Packing::q4_1 ? 256 : 512; }
-constexpr int group_bytes(Packing packing) { return scale_bytes(packing) + quant_bytes(packing); }
 
 struct Tile {
   const uint8_t* bytes;
@@ -43,74 +26,108 @@ struct Matrix {
   Tile tile(int i) const { return {bytes + tile_bytes() * static_cast<size_t>(i), packing}; }
 };
 
-inline void pack_q4_1(const uint8_t* block, uint8_t* scales, uint8_t* quants, int lane) {
-  memcpy(scales + 2 * lane, block, 2);
-  memcpy(scales + 32 + 2 * lane, block + 2, 2);
-  // The file pairs columns c and c + 16 in a byte as well; only the order changes.
-  for (int k = 0; k < 4; k++) memcpy(quants + 64 * k + 4 * lane, block + 4 + 4 * k, 4);
-}
-
-inline void pack_q8_0(const uint8_t* block, uint8_t* scales, uint8_t* quants, int lane) {
-  memcpy(scales + 2 * lane, block, 2);
-  for (int c = 0; c < kGroup; c++) {
-    quants[64 * (c / 4) + 4 * lane + c % 4] = static_cast<uint8_t>(block[2 + c] ^ 0x80);
+// Four quants at a time, as those of one row lie together. `quants` is where a group's begin in the
+// tile, `lane` the row in the tile; the memory was zero.
+inline void store_quants(Layout layout, uint8_t* quants, int lane, const uint8_t* values) {
+  const auto merge = [](uint8_t* at, uint32_t bits) {
+    uint32_t word;
+    memcpy(&word, at, sizeof word);
+    word |= bits;
+    memcpy(at, &word, sizeof word);
+  };
+  quants += 4 * lane;
+  for (int block = 0; block < 8; block++) {
+    uint32_t word;
+    memcpy(&word, values + 4 * block, sizeof word);
+    const int k = block % 4, half = block / 4, extra = layout.bits - 4;
+    if (layout.bits == 8) {
+      memcpy(quants + 64 * block, &word, sizeof word);
+      continue;
+    }
+    merge(quants + 64 * k, (word & 0x0F0F0F0F) << 4 * half);
+    if (extra == 0) continue;
+    const int steps = 4 / extra;
+    merge(quants + 64 * (4 + k / steps),
+          (word >> 4 & 0x0F0F0F0F) << (4 * half + extra * (k % steps)));
   }
 }
 
-// Quantises 32 values to a Q8_0 block. The scale is rounded to f16 first and the values divided by
-// what was stored, which is at least as close as dividing by the exact scale.
-inline void quantise_q8_0(const float* values, uint8_t* block) {
-  float largest = 0.0f;
-  for (int c = 0; c < kGroup; c++) largest = fmaxf(largest, fabsf(values[c]));
-  const uint16_t stored = float_to_half(fminf(largest / 127.0f, 65504.0f));
-  const float scale = half_to_float(stored);
-  memcpy(block, &stored, 2);
-  for (int c = 0; c < kGroup; c++) {
-    const float quant = scale > 0.0f ? nearbyintf(values[c] / scale) : 0.0f;
-    const float clipped = fminf(fmaxf(quant, -127.0f), 127.0f);
-    block[2 + c] = static_cast<uint8_t>(static_cast<int8_t>(clipped));
+inline void load_quants(Layout layout, const uint8_t* quants, int lane, uint8_t* values) {
+  const auto load_word = [](const uint8_t* at) {
+    uint32_t word;
+    memcpy(&word, at, sizeof word);
+    return word;
+  };
+  quants += 4 * lane;
+  for (int block = 0; block < 8; block++) {
+    const int k = block % 4, half = block / 4, extra = layout.bits - 4;
+    uint32_t word = load_word(quants + 64 * (layout.bits == 8 ? block : k));
+    if (layout.bits < 8) word = word >> 4 * half & 0x0F0F0F0F;
+    if (layout.bits < 8 && extra > 0) {
+      const int steps = 4 / extra;
+      const uint32_t upper = load_word(quants + 64 * (4 + k / steps));
+      const uint32_t mask = extra == 1 ? 0x01010101 : 0x03030303;
+      word |= (upper >> (4 * half + extra * (k % steps)) & mask) << 4;
+    }
+    memcpy(values + 4 * block, &word, sizeof word);
   }
 }
 
-inline float bf16_to_float(uint16_t x) {
-  const uint32_t bits = static_cast<uint32_t>(x) << 16;
-  float value;
-  memcpy(&value, &bits, sizeof value);
-  return value;
+inline void store_scales(Layout layout, uint8_t* tile, int g, int lane, const Group& group) {
+  uint8_t* at = tile + scale_at(layout, g);
+  if (layout.scales == Scales::single) {
+    memcpy(at + 4 * lane, &group.single, 4);
+    return;
+  }
+  memcpy(at + 2 * lane, &group.halves[0], 2);
+  if (layout.scales == Scales::half) return;
+  memcpy(at + 32 + 2 * lane, &group.halves[1], 2);
+  if (layout.scales == Scales::half_pair) return;
+  uint8_t* bytes = tile + super_bytes_at(layout, g);
+  memcpy(bytes + lane, &group.bytes[0], 1);
+  memcpy(bytes + kTile + lane, &group.bytes[1], 1);
 }
 
-// Packs `data` into `matrix`, whose sizes, packing and zeroed memory are set.
+// The first and the second number of a group, as in the kernels.
+inline void load_scales(Layout layout, const uint8_t* tile, int g, int lane, float* scales) {
+  const uint8_t* at = tile + scale_at(layout, g);
+  if (layout.scales == Scales::single) {
+    memcpy(&scales[0], at + 4 * lane, 4);
+    scales[1] = scales[0] * (1.0f / 256.0f);
+    return;
+  }
+  for (int i = 0; i < (layout.scales == Scales::half ? 1 : 2); i++) {
+    uint16_t half;
+    memcpy(&half, at + 32 * i + 2 * lane, 2);
+    scales[i] = half_to_float(half);
+    if (layout.scales == Scales::super_pair) {
+      const uint8_t* bytes = tile + super_bytes_at(layout, g) + kTile * i;
+      scales[i] *= static_cast<float>(static_cast<int8_t>(bytes[lane]));
+    }
+  }
+}
+
+// Packs `data` into `matrix`, whose sizes, packing and zeroed memory are set. The packing is that
+// of the format; floats may be packed as q8_0 or q16.
 inline void pack(const Matrix& matrix, as_format format, const void* data,
                  const int32_t* row_order) {
-  const auto* source = static_cast<const uint8_t*>(data);
+  const Layout p = layout(matrix.packing);
+  const Format& f = format_of(format);
   const int groups = matrix.groups();
-  const size_t block_bytes = format == AS_Q4_1 ? 20 : format == AS_Q8_0 ? 34
-                             : format == AS_F32 ? 4 * kGroup : 2 * kGroup;
+  const size_t row_bytes = static_cast<size_t>(matrix.columns / f.columns) * f.bytes;
+  Group group{};
   for (int row = 0; row < matrix.rows; row++) {
     const int from = row_order != nullptr ? row_order[row] : row;
-    const uint8_t* block = source + static_cast<size_t>(from) * groups * block_bytes;
-    uint8_t* tile = matrix.bytes + matrix.tile_bytes() * static_cast<size_t>(row / kTile);
-    uint8_t* quants = tile + static_cast<size_t>(groups) * scale_bytes(matrix.packing);
+    const uint8_t* source = static_cast<const uint8_t*>(data) + row_bytes * from;
     const int lane = row % kTile;
-    for (int g = 0; g < groups; g++, block += block_bytes) {
-      uint8_t* scale = tile + g * scale_bytes(matrix.packing);
-      uint8_t* quant = quants + g * quant_bytes(matrix.packing);
-      if (format == AS_Q4_1) {
-        pack_q4_1(block, scale, quant, lane);
-      } else if (format == AS_Q8_0) {
-        pack_q8_0(block, scale, quant, lane);
-      } else {
-        float values[kGroup];
-        uint8_t quantised[34];
-        if (format == AS_F32) {
-          memcpy(values, block, sizeof values);
-        } else {
-          uint16_t halves[kGroup];
-          memcpy(halves, block, sizeof halves);
-          for (int c = 0; c < kGroup; c++) values[c] = bf16_to_float(halves[c]);
-        }
-        quantise_q8_0(values, quantised);
-        pack_q8_0(quantised, scale, quant, lane);
+    uint8_t* tile = matrix.bytes + matrix.tile_bytes() * static_cast<size_t>(row / kTile);
+    uint8_t* quants = tile + static_cast<size_t>(groups) * p.scale_bytes();
+    for (int g = 0; g < groups; g++) {
+      read_group(source, format, matrix.packing, g, group);
+      store_scales(p, tile, g, lane, group);
+      for (int plane = 0; plane < p.planes(); plane++) {
+        store_quants(p, quants, lane, group.quants[plane]);
+        quants += p.quant_bytes() / p.planes();
       }
     }
   }
@@ -118,27 +135,25 @@ inline void pack(const Matrix& matrix, as_format format, const void* data,
 
 // Row `row` of `matrix` as floats, to `out` [columns]: what dequantising the file gives.
 inline void unpack_row(const Matrix& matrix, int row, float* out) {
-  const int groups = matrix.groups();
-  const int lane = row % kTile;
+  const Layout p = layout(matrix.packing);
+  const int groups = matrix.groups(), lane = row % kTile;
   const uint8_t* tile = matrix.tile(row / kTile).bytes;
-  const uint8_t* quants = tile + static_cast<size_t>(groups) * scale_bytes(matrix.packing);
-  for (int g = 0; g < groups; g++, out += kGroup) {
-    uint16_t halves[2] = {0, 0};
-    const uint8_t* scales = tile + g * scale_bytes(matrix.packing) + 2 * lane;
-    memcpy(&halves[0], scales, 2);
-    const float scale = half_to_float(halves[0]);
-    const uint8_t* quant = quants + g * quant_bytes(matrix.packing) + 4 * lane;
-    if (matrix.packing == Packing::q4_1) {
-      memcpy(&halves[1], scales + 32, 2);
-      const float minimum = half_to_float(halves[1]);
-      for (int c = 0; c < 16; c++) {
-        const uint8_t pair = quant[64 * (c / 4) + c % 4];
-        out[c] = scale * static_cast<float>(pair & 15) + minimum;
-        out[16 + c] = scale * static_cast<float>(pair >> 4) + minimum;
-      }
-    } else {
-      for (int c = 0; c < kGroup; c++) {
-        out[c] = scale * static_cast<float>(static_cast<int>(quant[64 * (c / 4) + c % 4]) - 128);
+  const uint8_t* quants = tile + static_cast<size_t>(groups) * p.scale_bytes();
+  for (int g = 0; g < groups; g++, out += kGroup, quants += p.quant_bytes()) {
+    float scales[2];
+    uint8_t values[kGroup], low[kGroup];
+    load_scales(p, tile, g, lane, scales);
+    load_quants(p, quants, lane, values);
+    if (p.second == Second::plane) load_quants(p, quants + p.quant_bytes() / 2, lane, low);
+    for (int c = 0; c < kGroup; c++) {
+      const int quant = values[c] - p.zero;
+      if (p.second == Second::plane) {
+        out[c] = scales[1] * static_cast<float>(256 * quant + low[c] - p.zero);
+      } else if (p.second == Second::minimum) {
+        out[c] = scales[0] * static_cast<float>(quant) + scales[1];
+      } else {
+        const bool second = p.second == Second::columns && c >= kGroup / 2;
+        out[c] = scales[second] * static_cast<float>(quant);
       }
     }
   }
