@@ -317,3 +317,25 @@ def test_logprobs_are_the_targets() -> None:
     for token in result.tokens:
         assert token.logprob == pytest.approx(float(want[token.token_id]), abs=1e-5)
     assert e.generate([A], max_tokens=4).tokens[0].logprob is None
+
+
+def test_a_policy_that_rests_does_not_ask_the_drafter(monkeypatch: pytest.MonkeyPatch) -> None:
+    answer = (B, C, D, E) * 12
+    wrong = [A] * 60
+    e = engine(script(*answer, EOS), lambda prefix: chain(*wrong[:3]))
+    assert e.drafter is not None
+    asked = 0
+    confidence = e.drafter.confidence
+
+    def counted(state: object) -> float:
+        nonlocal asked
+        asked += 1
+        return confidence(state)
+
+    monkeypatch.setattr(e.drafter, "confidence", counted)
+    result = e.generate([A], policy="thrift:rest=4,longest=4", max_tokens=40, trace=True)
+    assert result.token_ids == list(answer[:40])
+    drafted = [step for step in result.trace if step.root_confidence is not None]
+    assert asked == len(drafted)
+    assert 0 < asked < len(result.trace) / 2
+    assert all(step.num_verified == 0 for step in result.trace if step not in drafted)

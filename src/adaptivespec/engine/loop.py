@@ -173,11 +173,13 @@ class _Decoder:
         session, params = self.session, self.request.params
         remaining = params.max_tokens - len(self.output)
         usable = min(remaining, self._room())  # a step emits one token more than it drafts levels
-        confidence = session.confidence() if usable > 1 else None
+        recording = self.request.record_plan
+        asked = usable > 1 and (recording is not None or not self.request.policy.resting)
+        confidence = session.confidence() if asked else None
         if confidence is None:
             return NOTHING, None
-        if self.request.record_plan is not None:
-            return self.request.record_plan.capped(self._room()), confidence
+        if recording is not None:
+            return recording.capped(self._room()), confidence
         signals = Signals(
             root_confidence=confidence,
             output_len=len(self.output),
@@ -191,7 +193,8 @@ class _Decoder:
             return Draft(DraftTree.root_only(self.output[-1], self.session.target.device))
         rule = self.request.rule
         sampler = self.sampler if rule.sampled_drafts else None
-        return self.session.draft(plan, sampler, rule.draft_hidden)
+        with self.session.target.between_passes():
+            return self.session.draft(plan, sampler, rule.draft_hidden)
 
     def _settle(self, out: Pass, draft: Draft, index: int) -> Step:
         """Rule, walk, limits, commit: pure decisions first, then this request's own memory."""
@@ -237,11 +240,12 @@ class _Decoder:
     @torch.inference_mode()
     def _choose(self, out: Pass, draft: Draft, index: int) -> tuple[Verdict, Law, Choice]:
         rule, tree = self.request.rule, draft.tree
-        law = self.sampler.law(out.logits, tree, self.output, index)
-        if rule.signals == "hidden":
-            law = replace(law, hidden=out.hidden)
-        choice = rule.choose(law, tree, self.state)
-        return verdict(tree, choice), law, choice
+        with self.session.target.between_passes():
+            law = self.sampler.law(out.logits, tree, self.output, index)
+            if rule.signals == "hidden":
+                law = replace(law, hidden=out.hidden)
+            choice = rule.choose(law, tree, self.state)
+            return verdict(tree, choice), law, choice
 
     def _context_full(self) -> str | None:
         return "length" if self._room() < 1 else None

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+import torch
 from torch import Tensor
 
 from adaptivespec.core.draft import Draft
@@ -97,7 +98,9 @@ class Session:
         """
         self.target.commit(self.cache, path)
         self.tokens.extend(rows)
-        self._observe(emitted, out.taps[list(path)])
+        kept = torch.tensor(path, device=out.taps.device)
+        # Indexing by a list would wake a pool of threads, which then spin beside the next pass.
+        self._observe(emitted, out.taps.index_select(0, kept))
 
     @property
     def _taps(self) -> tuple[int, ...]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from typing import ClassVar, Generic, TypeVar
 
@@ -99,6 +100,10 @@ class Target(ABC, Generic[Cache]):
     @abstractmethod
     def truncate(self, cache: Cache, length: int) -> None:
         """Forget committed rows from `length` on."""
+
+    def between_passes(self) -> AbstractContextManager[object]:
+        """Entered for what the host computes in torch between two passes."""
+        return nullcontext()
 
     def follow(self, out: Pass, tree: DraftTree, test: NodeTest) -> Verdict | None:
         """Choose and follow at temperature 0 in one go; None where the target has no such thing.

@@ -19,6 +19,7 @@ POLICIES: Registry[Policy] = Registry(
         "static": "adaptivespec.policy.static:StaticPolicy",
         "eagle2": "adaptivespec.policy.eagle2:Eagle2Policy",
         "dcs": "adaptivespec.policy.dcs:DcsPolicy",
+        "thrift": "adaptivespec.policy.thrift:ThriftPolicy",
         "medusa": "adaptivespec.policy.medusa:MedusaPolicy",
         "talon": "adaptivespec.policy.talon:TalonPolicy",
         "opt_tree": "adaptivespec.policy.opt_tree:OptTreePolicy",

@@ -132,6 +132,11 @@ class Policy(ABC):
         """Name and options that are not the default, as ``make_policy`` reads them."""
         return spec_of(self.name, self.options.model_dump(mode="json", exclude_defaults=True))
 
+    @property
+    def resting(self) -> bool:
+        """True when the next step drafts nothing whatever the signals: the drafter isn't asked."""
+        return False
+
     def begin(self) -> None:  # noqa: B027
         """A new request starts: forget the last one."""
 

@@ -96,7 +96,8 @@ class Arm:
         header = records.trace.header
         context = header.prompt_tokens + record.position - 1
         usable = min(header.max_tokens - record.position, header.max_model_len - context)
-        plan = self._plan(record, usable, context)
+        confidence = None if self.policy.resting else record.root_confidence
+        plan = self._plan(confidence, record.position, usable, context)
         sub = record.sub(plan)
         tree = sub.draft.tree
         law = record.law(sub.nodes, records.vocab_size)
@@ -106,7 +107,7 @@ class Arm:
         done = walked.committed(kept)
         state.ledger.record(done, kept)
         self.rule.observe(tree, choice, done, state)
-        seconds = self._seconds(sub, context)
+        seconds = self._seconds(sub, context, asked=confidence is not None)
         outcome = Outcome(
             num_accepted=done.num_accepted,
             num_promoted=done.num_promoted,
@@ -116,7 +117,7 @@ class Arm:
             draft=sub.draft,
             seconds=seconds,
             context_len=context,
-            root_confidence=record.root_confidence,
+            root_confidence=confidence,
         )
         self.policy.observe(plan, outcome)
         self._count(record, plan, sub, done, kept)
@@ -127,25 +128,28 @@ class Arm:
             )
         return kept
 
-    def _plan(self, record: Record, usable: int, context: int) -> TreePlan:
-        if record.root_confidence is None:
+    def _plan(
+        self, confidence: float | None, position: int, usable: int, context: int
+    ) -> TreePlan:
+        if confidence is None:
             return NOTHING
         signals = Signals(
-            root_confidence=record.root_confidence,
-            output_len=record.position,
+            root_confidence=confidence,
+            output_len=position,
             remaining=usable,
             context_len=context,
         )
         return self.policy.plan(signals)
 
-    def _seconds(self, sub: Sub, context: int) -> dict[str, float]:
+    def _seconds(self, sub: Sub, context: int, asked: bool) -> dict[str, float]:
         """Predicted seconds of a step, by phase as the engine measures them."""
         cost = self.cost
         if cost is None:
             return {}
         drafting = sum(cost.draft_s(width) for width in sub.widths)
         verify = cost.verify_s(sub.draft.tree.num_nodes, context)
-        return {"draft": cost.overhead + drafting, "verify": verify, "host": 0.0}
+        overhead = cost.overhead if asked else 0.0
+        return {"draft": overhead + drafting, "verify": verify, "host": 0.0}
 
     def _count(self, record: Record, plan: TreePlan, sub: Sub, done: Verdict, kept: int) -> None:
         self.stats.add(

@@ -7,7 +7,8 @@ tree that is too wide for one pass to run in several.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Literal
 
@@ -125,8 +126,8 @@ class NativeTarget(Target[NativeSequence]):
         NativeError: the engine refused the weights, or there is no engine.
     """
 
-    # Against passes as quick as these every node has its price: short chains, by the same score.
-    default_policy = "dcs:low=[1,1,2],high=[4,1,5]"
+    # Against passes as quick as these every drafted node has its price.
+    default_policy = "thrift"
 
     def __init__(
         self,
@@ -238,6 +239,16 @@ class NativeTarget(Target[NativeSequence]):
     def truncate(self, cache: NativeSequence, length: int) -> None:
         cache.wide = None
         cache.rows.truncate(min(length, cache.rows.length))
+
+    @contextmanager
+    def between_passes(self) -> Iterator[None]:
+        """One torch thread: those it wakes go on spinning, and slow the next pass by half."""
+        threads = torch.get_num_threads()
+        torch.set_num_threads(1)
+        try:
+            yield
+        finally:
+            torch.set_num_threads(threads)
 
     def follow(self, out: Pass, tree: DraftTree, test: NodeTest) -> Verdict:
         token = tree.token.numpy()

@@ -54,6 +54,7 @@ _REFUSED = {
     "talon": _GROWS,
     "opt_tree": _GROWS,
     "specdec": _GROWS,
+    "thrift": _GROWS,
     "bandit": "it credits a round before it chooses another, and a batch's results come later",
 }
 _TRIPLE_MODE = {"mode", "arms", "half_life", "online"}

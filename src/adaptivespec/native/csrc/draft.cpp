@@ -6,6 +6,9 @@
 
 namespace as {
 
+// So many rows are read in one pass, with the last.
+constexpr int kFewRows = 6;
+
 Draft::Draft(std::shared_ptr<const Head> owner, int capacity)
     : head(std::move(owner)), cache_(head->sizes, nullptr, capacity) {
   view_.resize(head->config.hidden);
@@ -40,7 +43,8 @@ float Draft::read(as_mode mode, int threads, int rows, const int32_t* tokens, co
   forget_level();
   try {
     for (int done = 0; done < rows;) {
-      const int count = std::min(rows - done, kHeadRows);
+      // Of many rows, all but the last are only looked at by later ones: that is much less work.
+      const int rest = rows - done, count = std::min(rest > kFewRows ? rest - 1 : rest, kHeadRows);
       HeadWork work(cache_, length() + count);
       std::vector<int32_t> visible;
       for (int i = 0; i < count; i++) {

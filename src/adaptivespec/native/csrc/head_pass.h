@@ -26,7 +26,8 @@ struct HeadWork {
   Batch batch;                         // rows of one sequence
   const float* taps = nullptr;         // [rows, taps * hidden], or ...
   std::vector<const float*> features;  // ... [hidden] of each row
-  int first_asked = 0;                 // logits are wanted from this row on
+  int first_asked = 0;                 // logits are wanted from this row on; if of none, the pass
+                                       // leaves keys and values and nothing else
   float* features_out = nullptr;       // [rows, hidden] or NULL
   int k = 0;                           // likeliest words of every asked row
   int32_t* words = nullptr;            // [asked, k]
@@ -75,6 +76,10 @@ class HeadPass {
     const FloatEnvironment environment;
     if (work_.taps != nullptr) fuse(w);
     layer_.share(w, rows_, [&](int row, int) { join(row); });
+    if (asked_ == 0) {
+      layer_.keep(head_.layer, 0, scratch_.input, w);
+      return;
+    }
     layer_.run(head_.layer, 0, scratch_.input, head_.output_tiles, w);
     finish(w);
   }
@@ -120,7 +125,6 @@ class HeadPass {
                  scratch_.layer.normed, row - work_.first_asked, mode_);
       }
     });
-    if (asked_ == 0) return;
     layer_.share(w, output_units_, [&](int i, int end) {
       layer_.multiply(head_.output_tiles, i, end, head_.layer.qkv, w.thread, asked_blocks_,
                       scratch_.layer.normed, &scratch_.logits[static_cast<size_t>(i) * kTile],

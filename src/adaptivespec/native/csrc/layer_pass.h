@@ -50,7 +50,7 @@ class LayerPass {
   // keys and values are made of; `after` is what comes after the layer.
   void run(const Layer& l, int index, const QuantisedRows& input, const Projection& after,
            Team::Walker& w) const {
-    project_heads(index, l, input, w);
+    project_heads(index, l, input, 0, w);
     share(w, [&](int thread) { return first_task_[thread]; },
           [&](int task, int) { attend_task(index, tasks_[task], w.thread); });
     if (c_.head_dim % kGroup != 0) {
@@ -63,6 +63,11 @@ class LayerPass {
     share(w, batch_.row_count(), [&](int row, int) { norm(l.ffn_gain, row); });
     gate(l, w);
     add_to_stream(l.narrow, after, work_.inner, w);
+  }
+
+  // Writes the keys and values of the rows and no more, for rows that only later ones look at.
+  void keep(const Layer& l, int index, const QuantisedRows& input, Team::Walker& w) const {
+    project_heads(index, l, input, c_.heads, w);
   }
 
   // Norms a row of the residual stream into work.normed.
@@ -126,17 +131,19 @@ class LayerPass {
     return &work_.attention[static_cast<size_t>(row) * c_.heads * c_.head_dim];
   }
 
-  // Queries, keys and values, head by head.
-  void project_heads(int index, const Layer& l, const QuantisedRows& input, Team::Walker& w) const {
+  // Queries, keys and values, head by head, from `first` on.
+  void project_heads(int index, const Layer& l, const QuantisedRows& input, int first,
+                     Team::Walker& w) const {
     const size_t width = static_cast<size_t>(c_.heads + 2 * c_.kv_heads) * c_.head_dim;
-    share(w, qkv_units_, [&](int head, int end) {
-      float* first = &work_.heads[static_cast<size_t>(head) * c_.head_dim];
+    share(w, qkv_units_ - first, [&](int unit, int end) {
+      const int head = first + unit;
+      float* out = &work_.heads[static_cast<size_t>(head) * c_.head_dim];
       for (int i = 0; i < l.qkv.unit; i++) {
-        multiply(l.qkv, head * l.qkv.unit + i, end * l.qkv.unit, l.mix, w.thread, blocks_,
-                 input, first + i * kTile, width, false);
+        multiply(l.qkv, head * l.qkv.unit + i, (first + end) * l.qkv.unit, l.mix, w.thread, blocks_,
+                 input, out + i * kTile, width, false);
       }
       for (int row = 0; row < batch_.row_count(); row++) {
-        finish_head(index, l, head, batch_.rows[row], first + row * width);
+        finish_head(index, l, head, batch_.rows[row], out + row * width);
       }
     });
   }
