@@ -8,4 +8,4 @@ here="$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)"
 prompt="${1-Explain in three sentences why the sky is blue.}"
 shift || true
 exec "$here/../.venv/bin/adaptivespec" generate -p "$prompt" \
-    --rule margin --kappa 0.2 --policy dcs "$@"
+    --rule margin --kappa 0.2 "$@"

@@ -110,3 +110,13 @@ def test_rules_that_draw_drafts_take_fixed_shapes(policy: str) -> None:
     result = made.generate([1], max_tokens=4, rule="rejection", policy=policy)
     assert result.lossless
     assert result.token_ids == [5] * 4
+
+
+def test_a_prompt_reports_how_much_of_it_is_read() -> None:
+    from adaptivespec.engine.weights.progress import READING
+    from fakes import tiny_engine
+
+    seen = []
+    tiny_engine.engine().generate([3] * 100, max_tokens=1, progress=seen.append)
+    assert {event.stage for event in seen} == {READING}
+    assert (seen[-1].done, seen[-1].total) == (100, 100)

@@ -14,7 +14,7 @@ from adaptivespec.core.sampling import Sampler
 from adaptivespec.core.tree import DraftTree
 from adaptivespec.draft.base import Drafter
 from adaptivespec.engine.engine import Engine
-from adaptivespec.engine.target import Pass, Target, TargetLimits
+from adaptivespec.engine.target import Pass, PrefillProgress, Target, TargetLimits
 from adaptivespec.policy.base import TreePlan
 from adaptivespec.policy.costs import CostProfile
 
@@ -52,7 +52,11 @@ class ScriptedTarget(Target[ScriptedCache]):
         return len(cache.tokens)
 
     def prefill(
-        self, cache: ScriptedCache, tokens: Sequence[int], tap_layers: Sequence[int] = ()
+        self,
+        cache: ScriptedCache,
+        tokens: Sequence[int],
+        tap_layers: Sequence[int] = (),
+        progress: PrefillProgress | None = None,
     ) -> Pass:
         cache.tokens.extend(tokens)
         return self._pass([tuple(cache.tokens)])

@@ -75,7 +75,12 @@ def random_tensor(
 
 
 def probe(
-    library: Library, output: RawTensor, embedding: RawTensor, *, precise: bool = False
+    library: Library,
+    output: RawTensor,
+    embedding: RawTensor,
+    *,
+    precise: bool = False,
+    coarse: bool = False,
 ) -> NativeModel:
     """A model whose one layer adds nothing: logits are `output` times the normed embedding."""
     hidden = output.columns
@@ -97,8 +102,8 @@ def probe(
     def nothing(rows: int, columns: int) -> RawTensor:
         return RawTensor("Q8_0", (rows, columns), np.zeros(rows * columns // 32 * 34, np.uint8))
 
-    model.weight(0, Matrix.EMBEDDING, embedding, precise=precise)
-    model.weight(0, Matrix.OUTPUT, output, precise=precise)
+    model.weight(0, Matrix.EMBEDDING, embedding, precise=precise, coarse=coarse)
+    model.weight(0, Matrix.OUTPUT, output, precise=precise, coarse=coarse)
     model.weight(0, Matrix.QUERY, nothing(32, hidden))
     model.weight(0, Matrix.KEY, nothing(16, hidden))
     model.weight(0, Matrix.VALUE, nothing(16, hidden))
@@ -121,9 +126,11 @@ def integers(rows: int, columns: int, seed: int = 0) -> tuple[RawTensor, Floats]
     return RawTensor("Q8_0", (rows, columns), blocks.reshape(-1)), values.astype(np.float32)
 
 
-def unpacked(library: Library, tensor: RawTensor, *, precise: bool = False) -> Floats:
+def unpacked(
+    library: Library, tensor: RawTensor, *, precise: bool = False, coarse: bool = False
+) -> Floats:
     """The rows of a matrix as the engine reads them back."""
-    model = probe(library, tensor, tensor, precise=precise)
+    model = probe(library, tensor, tensor, precise=precise, coarse=coarse)
     cache, rows = model.new_cache(64), []
     for row in range(tensor.rows):
         tokens = np.array([row], np.int32)

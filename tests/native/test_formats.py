@@ -64,8 +64,28 @@ def test_floats_are_rounded_to_the_nearest_level(
     assert np.abs(got - exact).max() > 0
 
 
-@pytest.mark.parametrize("precise", [False, True])
-def test_extreme_floats_are_packed(library: Library, precise: bool) -> None:
+@pytest.mark.parametrize("kind", FLOATS)
+def test_coarse_floats_are_rounded_between_their_least_and_largest(
+    library: Library, kind: str
+) -> None:
+    tensor = random_tensor(kind, 33, 96)
+    exact = tensor.dequantised().astype(np.float64).reshape(33, -1, 32)
+    got = formats.unpacked(library, tensor, coarse=True).reshape(exact.shape)
+    spread = exact.max(-1, keepdims=True) - exact.min(-1, keepdims=True)
+    error = np.abs(got - exact)
+    assert (error <= spread / 15 * 0.55).all()  # scale and minimum are f16
+    assert (error.max(-1) >= spread[..., 0] / 15 * 0.3).any()
+    assert all(len(np.unique(group)) <= 16 for row in got for group in row)
+
+
+def test_floats_are_precise_or_coarse(library: Library) -> None:
+    tensor = random_tensor("F32", 2, 32)
+    with pytest.raises(NativeError, match="both precise and coarse"):
+        formats.unpacked(library, tensor, precise=True, coarse=True)
+
+
+@pytest.mark.parametrize(("precise", "coarse"), [(False, False), (True, False), (False, True)])
+def test_extreme_floats_are_packed(library: Library, precise: bool, coarse: bool) -> None:
     values = np.zeros((6, 32), np.float32)
     values[1] = 1e-42
     values[2, 5], values[2, 6] = 3e38, -1
@@ -73,11 +93,11 @@ def test_extreme_floats_are_packed(library: Library, precise: bool) -> None:
     values[4, 0] = np.nan
     values[5, 9] = -7
     tensor = RawTensor("F32", values.shape, values.view(np.uint8).reshape(-1))
-    got = formats.unpacked(library, tensor, precise=precise)
+    got = formats.unpacked(library, tensor, precise=precise, coarse=coarse)
     assert np.isfinite(got).all()
     assert not got[0].any()
     assert np.abs(got[1]).max() < 1e-41
-    assert np.allclose(got[5], values[5], rtol=1e-3)  # the scale is an f16
+    assert np.allclose(got[5], values[5], rtol=1e-3, atol=1e-2 if coarse else 1e-8)  # f16 scales
     if precise:
         assert np.allclose(got[2], values[2], rtol=1e-4, atol=1e34)
 
@@ -150,6 +170,8 @@ def test_foreign_formats_are_refused(library: Library) -> None:
     for format in (-1, 11, 63):
         with pytest.raises(NativeError, match=f"format is {format}, expected 0 to 10"):
             give(format)
-    with pytest.raises(NativeError, match="format is Q8_0, AS_PRECISE is for floats"):
+    with pytest.raises(
+        NativeError, match="format is Q8_0, AS_PRECISE and AS_COARSE are for floats"
+    ):
         give(FORMATS["Q8_0"] | 64)
     give(FORMATS["Q8_0"])

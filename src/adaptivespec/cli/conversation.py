@@ -78,13 +78,15 @@ class Conversation:
     def _turn(self, question: str) -> None:
         user = {"role": "user", "content": question}
         system = [] if self.system is None else [{"role": "system", "content": self.system}]
-        stream = self.engine.chat_stream(
-            [*system, *self.turns, user],
-            **self.speculation.arguments(),
-            **self.sampling.arguments(),
-            session=self.session,
-        )
-        played = play(stream, lambda part, tokens: display.write(part))
+        with display.reading(self.quiet) as reading:
+            stream = self.engine.chat_stream(
+                [*system, *self.turns, user],
+                **self.speculation.arguments(),
+                **self.sampling.arguments(),
+                session=self.session,
+                progress=reading,
+            )
+            played = play(stream, lambda part, tokens: display.write(part))
         if played.interrupted:  # perhaps in the midst of a step
             self.session = self.engine.session()
         self.last = played

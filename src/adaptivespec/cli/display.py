@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from time import monotonic
 from typing import TYPE_CHECKING, Any
 
@@ -28,6 +28,7 @@ __all__ = [
     "error",
     "note",
     "progress",
+    "reading",
     "show_statistics",
     "show_summary",
     "show_tokens",
@@ -38,6 +39,7 @@ KIND_STYLES = {"exact": "green", "promoted": "bold yellow", "bonus": "cyan"}
 _UNSAFE = {code: None for code in (*range(32), *range(127, 160)) if chr(code) not in "\n\t"}
 
 
+_LONG_PROMPT = 512  # tokens; shorter ones are read at once
 _WIDE = 1000  # columns where no terminal sets a limit, so that tables are not folded in files
 
 
@@ -155,9 +157,29 @@ def progress(quiet: bool = False) -> Iterator[Callable[[ProgressEvent], None] | 
         yield draw
 
 
+@contextmanager
+def reading(quiet: bool = False) -> Iterator[Callable[[ProgressEvent], None] | None]:
+    """A callback that draws a bar on a terminal while a long prompt is read."""
+    if quiet or not _stderr().is_terminal:
+        yield None
+        return
+    with ExitStack() as stack:
+        bar: list[Callable[[ProgressEvent], None]] = []
+
+        def draw(event: ProgressEvent) -> None:
+            if not bar and (event.total or 0) >= _LONG_PROMPT:
+                bar.extend(made for made in [stack.enter_context(progress())] if made)
+            for shown in bar:
+                shown(event)
+            if event.done == event.total:
+                stack.close()  # the answer follows
+
+        yield draw
+
+
 def _amount(event: ProgressEvent) -> str:
     """How far a stage is: passes, files, answers, seconds or bytes."""
-    if event.stage.startswith(("measuring", "compiling", "recording")):
+    if event.stage.startswith(("measuring", "compiling", "recording", "reading")):
         return f"{event.done}/{event.total}"
     if event.stage == "waiting":
         return f"{event.done} s"

@@ -145,10 +145,11 @@ def generate(
             "trace": writer is not None,
             "record": record,
         }
-        stream = _start(engine, text, prompt, arguments)
-        if writer is not None:
-            writer.begin(engine, stream.result, params, record)
-        played = play(stream, _shower(output), writer.write if writer is not None else None)
+        with display.reading(common.quiet) as reading:
+            stream = _start(engine, text, prompt, arguments | {"progress": reading})
+            if writer is not None:
+                writer.begin(engine, stream.result, params, record)
+            played = play(stream, _shower(output), writer.write if writer is not None else None)
     _finish(played, output, common)
     engine.close()
     if played.interrupted:

@@ -85,6 +85,7 @@ class NativeEagle3Drafter(Drafter[NativeDraftState]):
         max_positions: length of the rotary tables.
         mode: of the head's own passes.
         threads: of every pass, the caller's included; a function is asked before each call.
+        coarse: keep the head's matrices in 4 bits instead of 8: it drafts a little worse and sooner.
 
     Raises:
         CheckpointError: the head was made for another target.
@@ -99,6 +100,7 @@ class NativeEagle3Drafter(Drafter[NativeDraftState]):
         max_positions: int,
         mode: Mode = Mode.A8,
         threads: int | Callable[[], int] = 1,
+        coarse: bool = False,
     ) -> None:
         c = checkpoint.config
         checkpoint.check_target(model.config.vocab, model.config.hidden)
@@ -126,7 +128,7 @@ class NativeEagle3Drafter(Drafter[NativeDraftState]):
         for name, which in _MATRICES.items():
             tensor = checkpoint.tensors.get(f"{name}.weight")
             if tensor is not None:
-                self.head.weight(which, raw_tensor(tensor))
+                self.head.weight(which, raw_tensor(tensor), coarse)
         for name, norm in _NORMS.items():
             self.head.norm(norm, checkpoint.tensors[f"{name}.weight"].float().numpy())
         self.head.words(self.target_ids.to(torch.int32).numpy())

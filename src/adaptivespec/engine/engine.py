@@ -23,10 +23,11 @@ from adaptivespec.engine.recording import recording_plan
 from adaptivespec.engine.result import GenerationResult
 from adaptivespec.engine.session import Session
 from adaptivespec.engine.stream import Stream
-from adaptivespec.engine.target import Target
+from adaptivespec.engine.target import PrefillProgress, Target
 from adaptivespec.engine.tokens import Tokenizer
 from adaptivespec.engine.weights import ProgressCallback, resolve_model
 from adaptivespec.engine.weights.config import ModelConfig
+from adaptivespec.engine.weights.progress import READING, ProgressEvent
 from adaptivespec.engine.weights.store import cache_root
 from adaptivespec.policy import make_policy
 from adaptivespec.policy.base import Policy
@@ -194,6 +195,7 @@ class Engine:
         trace: bool = False,
         record: tuple[int, int] | None = None,
         session: Session | None = None,
+        progress: ProgressCallback | None = None,
         **sampling: Any,
     ) -> Stream:
         """Answer `prompt` piece by piece.
@@ -209,6 +211,7 @@ class Engine:
             trace: keep a record of every step, trees included, in the result.
             record: (width, depth) of a tree drafted at every position, for replay; needs `trace`.
             session: reuse this conversation's cache.
+            progress: called with ProgressEvent while the prompt is read.
             sampling: fields of SamplingParams: max_tokens, temperature, top_p, top_k, min_p, seed,
                 stop, penalties and so on.
 
@@ -248,6 +251,7 @@ class Engine:
             logprobs=logprobs,
             record_nodes=trace,
             record_plan=plan,
+            progress=_reading(progress),
         )
         result = GenerationResult(
             rule=chosen_rule.label,
@@ -303,6 +307,12 @@ class Engine:
                 remedy="Give draft_model (--draft-model), or use policy none",
             )
         return chosen
+
+
+def _reading(progress: ProgressCallback | None) -> PrefillProgress | None:
+    if progress is None:
+        return None
+    return lambda done, total: progress(ProgressEvent(READING, done, total))
 
 
 def _check_rule(rule: Rule, params: SamplingParams, policy: Policy) -> None:

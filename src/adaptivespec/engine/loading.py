@@ -138,8 +138,11 @@ class Backend:
         target = NativeTarget(NativeWeights.open(path, config), config, limit, mode, "auto")
         if head is None or not serves(head.config):
             return target, self._drafter(head, target, config, limit)
-        model, layers, threads = target.model, config.num_layers, target.threads.now
-        return target, NativeEagle3Drafter(head, model, layers, limit, mode, threads)
+        coarse = mode is Mode.A8  # what it loses in accepted drafts it more than gains in time
+        made = NativeEagle3Drafter(
+            head, target.model, config.num_layers, limit, mode, target.threads.now, coarse
+        )
+        return target, made
 
     def _drafter(
         self,

@@ -24,7 +24,7 @@ from adaptivespec.core.trace import StepTrace, nodes_of
 from adaptivespec.core.tree import DraftTree
 from adaptivespec.core.verdict import Choice, Verdict, verdict
 from adaptivespec.engine.session import Session
-from adaptivespec.engine.target import Pass
+from adaptivespec.engine.target import Pass, PrefillProgress
 from adaptivespec.policy.base import NOTHING, Outcome, Policy, Signals, TreePlan
 from adaptivespec.verify.base import Rule, VerifyState
 from adaptivespec.verify.limits import Ledger, apply_limits
@@ -37,7 +37,8 @@ class Request:
     `protected bool[V]` marks tokens that are never promoted nor overridden.  `record_nodes` puts
     every node of every tree into the trace.  With `record_plan` that tree is drafted at every
     position of the output, and each step commits the target's own token alone: a recording from
-    which any policy that draws smaller trees can be replayed.
+    which any policy that draws smaller trees can be replayed.  `progress` hears how much of the
+    prompt is read.
     """
 
     prompt: list[int]
@@ -52,6 +53,7 @@ class Request:
     logprobs: bool = False
     record_nodes: bool = False
     record_plan: TreePlan | None = None
+    progress: PrefillProgress | None = None
 
 
 @dataclass
@@ -115,7 +117,7 @@ class _Decoder:
         session, request = self.session, self.request
         clock = _Clock()
         request.policy.begin()
-        out = session.begin(request.prompt, request.policy.needs_draft)
+        out = session.begin(request.prompt, request.policy.needs_draft, request.progress)
         root = DraftTree.root_only(request.prompt[-1], session.target.device)
         step = self._settle(out, Draft(root), index=0)
         session.begin_output(step.verdict.tokens)

@@ -12,7 +12,7 @@ from adaptivespec.core.draft import Draft
 from adaptivespec.core.sampling import Sampler
 from adaptivespec.core.tree import DraftTree
 from adaptivespec.draft.base import Drafter
-from adaptivespec.engine.target import Pass, Target
+from adaptivespec.engine.target import Pass, PrefillProgress, Target
 from adaptivespec.policy.base import TreePlan
 
 #: Rows set aside at first; caches grow by half when they must.
@@ -35,11 +35,14 @@ class Session:
         self._active: Drafter[Any] | None = None  # the drafter, while the request drafts
         self._fresh: tuple[list[int], Tensor] | None = None
 
-    def begin(self, prompt: Sequence[int], drafting: bool) -> Pass:
+    def begin(
+        self, prompt: Sequence[int], drafting: bool, progress: PrefillProgress | None = None
+    ) -> Pass:
         """Make the cache hold `prompt`; logits `[1, V]` after its last token.
 
         Rows that the previous contents share with the prompt are kept.  With `drafting` the
-        drafter follows; without, the target is not tapped at all.
+        drafter follows; without, the target is not tapped at all.  `progress` is called with the
+        tokens read so far and all that have to be.
         """
         keep = _common_prefix(self.tokens, prompt)
         self._active = self.drafter if drafting else None
@@ -53,7 +56,7 @@ class Session:
             self.drafter.truncate(self.draft_state, keep)
         del self.tokens[keep:]
         fresh = list(prompt[keep:])
-        out = self.target.prefill(self.cache, fresh, self._taps)
+        out = self.target.prefill(self.cache, fresh, self._taps, progress)
         self.tokens.extend(fresh)
         self._fresh = (fresh, out.taps)
         return out

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from adaptivespec.native.library import FORMATS, Floats, Ints, Mode, NativeModel, checked
+from adaptivespec.native.library import Floats, Ints, Mode, NativeModel, checked, raw_format
 from adaptivespec.native.weights import RawTensor
 
 __all__ = [
@@ -154,9 +154,12 @@ class NativeHead:
         tables = [checked(table, np.float32, shape) for table in (cos, sin)]
         self.library.call("as_head_rope", self.handle, *(t.ctypes.data for t in tables))
 
-    def weight(self, which: HeadMatrix, tensor: RawTensor) -> None:
-        """One matrix; it is copied. OUTPUT and EMBEDDING are the model's where none is given."""
-        data, kind = np.ascontiguousarray(tensor.data), FORMATS[tensor.kind]
+    def weight(self, which: HeadMatrix, tensor: RawTensor, coarse: bool = False) -> None:
+        """One matrix; it is copied. OUTPUT and EMBEDDING are the model's where none is given.
+
+        `coarse` quantises floats to Q4_1 instead of Q8_0.
+        """
+        data, kind = np.ascontiguousarray(tensor.data), raw_format(tensor.kind, coarse=coarse)
         shape = tensor.rows, tensor.columns
         self.library.call("as_head_weight", self.handle, which, kind, data.ctypes.data, *shape)
 

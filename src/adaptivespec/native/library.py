@@ -60,10 +60,16 @@ QUANTISED = {
 #: Kinds that are quantised when packed: to Q8_0, or to 16 bits.
 FLOATS = {"F32": 2, "BF16": 3, "F16": 4}
 FORMATS = QUANTISED | FLOATS
-_PRECISE = 64  # added to a format of FLOATS
+_PRECISE, _COARSE = 64, 128  # added to a format of FLOATS
 
 Floats = npt.NDArray[np.float32]
 Ints = npt.NDArray[np.int32]
+
+
+def raw_format(kind: str, precise: bool = False, coarse: bool = False) -> int:
+    """`as_format` of a kind, with what becomes of floats."""
+    how = (_PRECISE if precise else 0) | (_COARSE if coarse else 0)
+    return FORMATS[kind] | (how if kind in FLOATS else 0)
 
 
 class Mode(IntEnum):
@@ -137,10 +143,12 @@ class NativeModel:
         row_order: Ints | None = None,
         *,
         precise: bool = False,
+        coarse: bool = False,
     ) -> None:
         """One matrix; row r is row `row_order[r]` of `tensor`. It is copied.
 
-        `precise` quantises FLOATS to 16 bits, practically float32, instead of Q8_0.
+        Instead of to Q8_0, `precise` quantises FLOATS to 16 bits, practically float32, and `coarse`
+        to Q4_1.
         """
         data = np.ascontiguousarray(tensor.data)
         order = None if row_order is None else checked(row_order, np.int32, (tensor.rows,))
@@ -149,7 +157,7 @@ class NativeModel:
             self.handle,
             layer,
             which,
-            FORMATS[tensor.kind] | (_PRECISE if precise and tensor.kind in FLOATS else 0),
+            raw_format(tensor.kind, precise, coarse),
             data.ctypes.data,
             tensor.rows,
             tensor.columns,

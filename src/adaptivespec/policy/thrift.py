@@ -17,7 +17,6 @@ from adaptivespec.policy.base import (
 )
 from adaptivespec.policy.plan import Stop
 
-
 _AFTER_REST = 0.3  # of the credit: enough for a failure or two
 _QUICKLY = 8  # drafted steps
 
@@ -31,7 +30,7 @@ class ThriftOptions(PolicyOptions):
     more: float = Field(0.22, ge=0, description="price of each further level")
     alpha: float = Field(0.15, gt=0, le=1, description="weight of the last step in the balance")
     credit: float = Field(0.6, ge=0, description="balance to begin with, in tokens")
-    rest: int = Field(8, ge=1, description="steps without drafts, doubled while they follow closely")
+    rest: int = Field(8, ge=1, description="steps without drafts, doubled at once again")
     longest: int = Field(64, ge=1, description="most steps without drafts")
 
 

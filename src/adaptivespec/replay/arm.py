@@ -128,9 +128,7 @@ class Arm:
             )
         return kept
 
-    def _plan(
-        self, confidence: float | None, position: int, usable: int, context: int
-    ) -> TreePlan:
+    def _plan(self, confidence: float | None, position: int, usable: int, context: int) -> TreePlan:
         if confidence is None:
             return NOTHING
         signals = Signals(

@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-__all__ = ["ProgressCallback", "ProgressEvent", "silent"]
+__all__ = ["READING", "ProgressCallback", "ProgressEvent", "silent"]
+
+READING = "reading the prompt"
 
 
 @dataclass(frozen=True)
@@ -13,9 +15,10 @@ class ProgressEvent:
     """One report of a running stage.
 
     ``stage`` is "waiting" (another process is at it), "downloading", "extracting", "converting",
-    "measuring costs" or begins with "compiling". ``done`` and ``total`` count bytes (seconds while
-    waiting, rounds of passes while measuring, files while compiling); ``total`` is None while
-    unknown. The last event of a stage has ``done == total`` if the total was known.
+    "measuring costs", READING or begins with "compiling". ``done`` and ``total`` count bytes
+    (seconds while waiting, rounds of passes while measuring, files while compiling, tokens while
+    reading); ``total`` is None while unknown. The last event of a stage has ``done == total`` if the
+    total was known.
     """
 
     stage: str

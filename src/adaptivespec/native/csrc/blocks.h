@@ -130,6 +130,22 @@ inline void quantise_q16(const float* values, Group& group) {
   }
 }
 
+// Quantises 32 values to 4 bits between their least and largest.
+inline void quantise_q4_1(const float* values, Group& group) {
+  float low = values[0], high = values[0];
+  for (int c = 1; c < kGroup; c++) {
+    low = fminf(low, values[c]);
+    high = fmaxf(high, values[c]);
+  }
+  group.halves[0] = float_to_half(fminf((high - low) / 15.0f, 65504.0f));
+  group.halves[1] = float_to_half(fminf(fmaxf(low, -65504.0f), 65504.0f));
+  const float scale = half_to_float(group.halves[0]), least = half_to_float(group.halves[1]);
+  for (int c = 0; c < kGroup; c++) {
+    const int quant = quantised(values[c] - least, scale, 15.0f);
+    group.quants[0][c] = static_cast<uint8_t>(std::max(quant, 0));
+  }
+}
+
 inline void read_floats(const uint8_t* block, as_format format, Packing packing, Group& group) {
   float values[kGroup];
   uint16_t halves[kGroup];
@@ -141,7 +157,11 @@ inline void read_floats(const uint8_t* block, as_format format, Packing packing,
       values[c] = format == AS_BF16 ? bf16_to_float(halves[c]) : half_to_float(halves[c]);
     }
   }
-  packing == Packing::q16 ? quantise_q16(values, group) : quantise_q8_0(values, group);
+  switch (packing) {
+    case Packing::q16: return quantise_q16(values, group);
+    case Packing::q4_1: return quantise_q4_1(values, group);
+    default: return quantise_q8_0(values, group);
+  }
 }
 
 // Group `g` of the row whose blocks begin at `row`, for `packing`.

@@ -41,7 +41,8 @@ enum as_status {
 
 /* Weight formats as given: rows of blocks as in GGUF files, little-endian.  Blocks are 32 columns
  * wide, those of the K formats 256.  They are kept as they are, but floats are quantised to Q8_0;
- * or, with AS_PRECISE added to the format, to 16 bits per 32 columns: practically float32. */
+ * with AS_PRECISE added to the format to 16 bits per 32 columns, practically float32; with AS_COARSE
+ * to Q4_1. */
 enum as_format {
   AS_Q4_1 = 0,
   AS_Q8_0 = 1,
@@ -54,7 +55,8 @@ enum as_format {
   AS_Q4_K = 8,
   AS_Q5_K = 9,
   AS_Q6_K = 10,
-  AS_PRECISE = 64
+  AS_PRECISE = 64,
+  AS_COARSE = 128
 };
 
 /* Activations inside matrix products, per row and 32 columns. */

@@ -62,12 +62,15 @@ std::vector<float> finite_copy(const char* name, const float* values, size_t cou
 
 Matrix packed_matrix(const char* name, const Matrix& matrix, int format, const void* data, int rows,
                      int columns, const int32_t* row_order, Arena& arena) {
-  const bool precise = format >= AS_PRECISE;
-  if (precise) format -= AS_PRECISE;
+  const int how = format < 0 ? 0 : format & (AS_PRECISE | AS_COARSE);
+  format -= how;
   check_range("format", format, AS_Q4_1, AS_Q6_K);
   const auto kind = static_cast<as_format>(format);
   const Format& f = format_of(kind);
-  if (precise && !f.floats) fail(AS_ARGUMENT, "format is %s, AS_PRECISE is for floats", f.name);
+  if (how == (AS_PRECISE | AS_COARSE)) fail(AS_ARGUMENT, "format is both precise and coarse");
+  if (how != 0 && !f.floats) {
+    fail(AS_ARGUMENT, "format is %s, AS_PRECISE and AS_COARSE are for floats", f.name);
+  }
   check_pointer("data", data);
   if (rows != matrix.rows || columns != matrix.columns) {
     fail(AS_ARGUMENT, "%s is [%d, %d], expected [%d, %d]", name, rows, columns, matrix.rows,
@@ -82,7 +85,9 @@ Matrix packed_matrix(const char* name, const Matrix& matrix, int format, const v
     check_range("an entry of row_order", row_order[i], 0, rows - 1);
   }
   Matrix packed = matrix;
-  packed.packing = precise ? Packing::q16 : f.packing;
+  packed.packing = how == AS_PRECISE  ? Packing::q16
+                   : how == AS_COARSE ? Packing::q4_1
+                                      : f.packing;
   packed.bytes = arena.take(packed.tile_bytes() * static_cast<size_t>(packed.tiles()));
   pack(packed, kind, data, row_order);
   return packed;
