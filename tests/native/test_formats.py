@@ -170,8 +170,6 @@ def test_foreign_formats_are_refused(library: Library) -> None:
     for format in (-1, 11, 63):
         with pytest.raises(NativeError, match=f"format is {format}, expected 0 to 10"):
             give(format)
-    with pytest.raises(
-        NativeError, match="format is Q8_0, AS_PRECISE and AS_COARSE are for floats"
-    ):
+    with pytest.raises(NativeError, match=r"format is Q8_0, .* are for floats"):
         give(FORMATS["Q8_0"] | 64)
     give(FORMATS["Q8_0"])

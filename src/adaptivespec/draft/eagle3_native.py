@@ -85,7 +85,7 @@ class NativeEagle3Drafter(Drafter[NativeDraftState]):
         max_positions: length of the rotary tables.
         mode: of the head's own passes.
         threads: of every pass, the caller's included; a function is asked before each call.
-        coarse: keep the head's matrices in 4 bits instead of 8: it drafts a little worse and sooner.
+        coarse: keep the head's matrices in 4 bits instead of 8: drafts a little worse and sooner.
 
     Raises:
         CheckpointError: the head was made for another target.

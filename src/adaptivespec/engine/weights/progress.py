@@ -17,8 +17,8 @@ class ProgressEvent:
     ``stage`` is "waiting" (another process is at it), "downloading", "extracting", "converting",
     "measuring costs", READING or begins with "compiling". ``done`` and ``total`` count bytes
     (seconds while waiting, rounds of passes while measuring, files while compiling, tokens while
-    reading); ``total`` is None while unknown. The last event of a stage has ``done == total`` if the
-    total was known.
+    reading); ``total`` is None while unknown. The last event of a stage has ``done == total`` where
+    that was known.
     """
 
     stage: str
