@@ -9,18 +9,21 @@
 #pragma once
 
 #include <algorithm>
+#include <utility>
 
 #include "simd.h"
 
 namespace as {
 
 constexpr int kSlots = kLanes;    // slots of a key block
-constexpr int kQueries = 6;       // queries that share one walk over keys or values
+constexpr int kQueries = 6;       // queries that share one walk over values
 constexpr int kSpan = 128;        // slots whose values stay in the first-level cache meanwhile
 constexpr int kMaxQueries = 144;  // queries of one call
 #ifdef AS_AVX512
+constexpr int kScored = 12;       // queries that share one walk over keys
 constexpr int kColumns = 4;       // vectors of a value row summed at once, for kQueries queries
 #else
+constexpr int kScored = 6;
 constexpr int kColumns = 1;
 #endif
 constexpr float kNever = -1e30f;
@@ -87,11 +90,11 @@ inline void sum_span(int count, const uint16_t* values, int head_dim, int begin,
   }
 }
 
-inline void score_blocks(int count, const uint16_t* keys, int head_dim, const Query* queries,
-                         float* scores, size_t stride) {
+template <size_t... counts>
+void score_blocks(std::index_sequence<counts...>, int count, const uint16_t* keys, int head_dim,
+                  const Query* queries, float* scores, size_t stride) {
   using Kernel = void (*)(const uint16_t*, int, const Query*, float*, size_t);
-  constexpr Kernel kernels[kQueries] = {score_block<1>, score_block<2>, score_block<3>,
-                                        score_block<4>, score_block<5>, score_block<6>};
+  constexpr Kernel kernels[] = {score_block<static_cast<int>(counts) + 1>...};
   kernels[count - 1](keys, head_dim, queries, scores, stride);
 }
 
@@ -119,9 +122,9 @@ inline void attend(const uint16_t* keys, const uint16_t* values, int head_dim, i
                    int slots, const Query* queries, int count, float* scores, size_t stride) {
   for (int begin = 0; begin < slots; begin += kSlots) {
     const uint16_t* block = keys + static_cast<size_t>(begin) * head_dim;
-    for (int r = 0; r < count; r += kQueries) {
-      score_blocks(std::min(kQueries, count - r), block, head_dim, queries + r,
-                   scores + r * stride + begin, stride);
+    for (int r = 0; r < count; r += kScored) {
+      score_blocks(std::make_index_sequence<kScored>(), std::min(kScored, count - r), block,
+                   head_dim, queries + r, scores + r * stride + begin, stride);
     }
   }
   float inverse[kMaxQueries];
