@@ -87,7 +87,8 @@ def measure(engine: Engine, context: int, repeats: int) -> dict[str, Any]:
 
 def first_token(engine: Engine, arguments: list[str]) -> dict[str, tuple[float, float]]:
     """Cold: a process that answers with one token. Warm: the same in this engine."""
-    command = [sys.executable, "-m", "adaptivespec.cli.main", "generate", "-p", PROMPT]
+    program = Path(sys.executable).with_name("adaptivespec")
+    command = [str(program), "generate", "-p", PROMPT]
     cold = []
     for _ in range(3):
         start = time.perf_counter()

@@ -36,6 +36,8 @@ if TYPE_CHECKING:
 #: Rows of a pass of the drafter that are timed.
 DRAFT_ROWS = (1, 4, 8, 16)
 _LEVELS = 4
+#: A larger pass slows those of the next milliseconds by half, so it is not measured among them.
+_SMALL = 16
 
 
 @dataclass(frozen=True)
@@ -66,8 +68,8 @@ def measure(
 ) -> CostProfile:
     """Time verify passes and passes of the drafter; medians, verify times rising in the size.
 
-    Sizes take turns within every repeat, so that a busy moment falls on all of them alike.
-    Contexts that do not fit into the target are left out.
+    Small sizes take turns within every repeat, then large ones, so that a busy moment falls on all
+    of them alike. Contexts that do not fit into the target are left out.
     """
     report = progress or silent
     room = target.limits.max_model_len - max(effort.sizes) - 1
@@ -85,12 +87,14 @@ def measure(
         times: dict[int, list[float]] = {size: [] for size in effort.sizes}
         session.verify(trees[effort.sizes[-1]])  # warm: buffers and kernels
         began = perf_counter()
-        for repeat in range(effort.repeats):
-            if repeat and perf_counter() - began > effort.seconds:
-                break
-            report(ProgressEvent("measuring costs", at * effort.repeats + repeat, total))
-            for size, tree in trees.items():
-                times[size].append(_timed(session.verify, tree))
+        small = [size for size in effort.sizes if size <= _SMALL]
+        large = [size for size in effort.sizes if size > _SMALL]
+        for repeat, sizes in enumerate([small] * effort.repeats + [large] * effort.repeats):
+            if repeat % effort.repeats and perf_counter() - began > effort.seconds:
+                continue
+            report(ProgressEvent("measuring costs", at * effort.repeats + repeat // 2, total))
+            for size in sizes:
+                times[size].append(_timed(session.verify, trees[size]))
         medians = isotonic([statistics.median(times[size]) for size in effort.sizes])
         verify.append((context, tuple(zip(effort.sizes, medians, strict=True))))
     draft: Table = ((1, 0.0),)

@@ -26,8 +26,8 @@ class ThriftOptions(PolicyOptions):
 
     num_steps: int = Field(6, ge=1, le=MOST_STEPS, description="most levels")
     min_path: float = Field(0.3, ge=0, le=1, description="least q of a path that grows on")
-    first: float = Field(0.35, ge=0, description="price of a step that drafts one token")
-    more: float = Field(0.22, ge=0, description="price of each further level")
+    first: float = Field(0.15, ge=0, description="price of a step that drafts one token")
+    more: float = Field(0.15, ge=0, description="price of each further level")
     alpha: float = Field(0.15, gt=0, le=1, description="weight of the last step in the balance")
     credit: float = Field(0.6, ge=0, description="balance to begin with, in tokens")
     rest: int = Field(8, ge=1, description="steps without drafts, doubled at once again")
