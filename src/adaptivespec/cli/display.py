@@ -37,8 +37,6 @@ __all__ = [
 
 KIND_STYLES = {"exact": "green", "promoted": "bold yellow", "bonus": "cyan"}
 _UNSAFE = {code: None for code in (*range(32), *range(127, 160)) if chr(code) not in "\n\t"}
-
-
 _LONG_PROMPT = 512  # tokens; shorter ones are read at once
 _WIDE = 1000  # columns where no terminal sets a limit, so that tables are not folded in files
 
@@ -164,13 +162,13 @@ def reading(quiet: bool = False) -> Iterator[Callable[[ProgressEvent], None] | N
         yield None
         return
     with ExitStack() as stack:
-        bar: list[Callable[[ProgressEvent], None]] = []
+        bars: list[Any] = []
 
         def draw(event: ProgressEvent) -> None:
-            if not bar and (event.total or 0) >= _LONG_PROMPT:
-                bar.extend(made for made in [stack.enter_context(progress())] if made)
-            for shown in bar:
-                shown(event)
+            if not bars and (event.total or 0) >= _LONG_PROMPT:
+                bars.append(stack.enter_context(progress()))
+            for bar in bars:
+                bar(event)
             if event.done == event.total:
                 stack.close()  # the answer follows
 

@@ -98,7 +98,7 @@ class Backend:
         """This backend; torch, after a FallbackWarning, where native is optional and does not
         serve such a model."""
         if self.optional:
-            from adaptivespec.engine.model.native_target import native_config
+            from adaptivespec.engine.model.native_model import native_config
 
             try:
                 native_config(config, limit)

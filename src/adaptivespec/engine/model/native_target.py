@@ -20,6 +20,7 @@ from torch import Tensor
 from adaptivespec.core.errors import ConfigError, NumericalError
 from adaptivespec.core.tree import DraftTree
 from adaptivespec.core.verdict import Verdict
+from adaptivespec.engine.model.native_model import native_model
 from adaptivespec.engine.model.native_passes import groups, parts
 from adaptivespec.engine.model.native_threads import Threads
 from adaptivespec.engine.model.native_weights import EMBEDDING, OUTPUT, NativeWeights
@@ -30,34 +31,14 @@ from adaptivespec.native.library import (
     MAX_ROWS,
     MAX_THREADS,
     Library,
-    Matrix,
     Mode,
     NativeCache,
-    NativeConfig,
-    NativeModel,
-    Norm,
     Rows,
 )
-from adaptivespec.native.weights import gguf_row_order
-from adaptivespec.nn.rope import Rope
 from adaptivespec.verify.base import NodeTest
 
-_MATRICES = {
-    "self_attn.q_proj": Matrix.QUERY,
-    "self_attn.k_proj": Matrix.KEY,
-    "self_attn.v_proj": Matrix.VALUE,
-    "self_attn.o_proj": Matrix.ATTENTION_OUTPUT,
-    "mlp.gate_proj": Matrix.GATE,
-    "mlp.up_proj": Matrix.UP,
-    "mlp.down_proj": Matrix.DOWN,
-}
 #: Rows of one pass of a prefill: more do not make it quicker.
 PREFILL_ROWS = 64
-_NORMS = {"input_layernorm": Norm.ATTENTION, "post_attention_layernorm": Norm.FFN}
-#: What only some families have: Qwen3 norms of heads, Qwen2 biases.
-_HEAD_NORMS = {"self_attn.q_norm": Norm.QUERY, "self_attn.k_norm": Norm.KEY}
-_BIASES = ("self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj")
-
 Ints = npt.NDArray[np.int32]
 
 
@@ -67,46 +48,6 @@ class NativeSequence:
 
     rows: NativeCache
     wide: Ints | None = None
-
-
-def native_config(config: ModelConfig, max_model_len: int) -> NativeConfig:
-    """The sizes as the native engine takes them.
-
-    Raises:
-        ConfigError: it does not serve such a model; lists all that is in the way.
-    """
-    width = config.num_heads * config.head_dim
-    problems = [
-        *(
-            f"{name} = {value} is no multiple of 32"
-            for name, value in (
-                ("hidden_size", config.hidden_size),
-                ("intermediate_size", config.intermediate_size),
-                ("num_attention_heads * head_dim", width),
-            )
-            if value % 32
-        ),
-        *([f"head_dim = {config.head_dim} is no multiple of 16"] if config.head_dim % 16 else []),
-        *([f"head_dim = {config.head_dim} is above 256"] if config.head_dim > 256 else []),
-    ]
-    if problems:
-        raise ConfigError(
-            f"native does not serve this model: {'; '.join(problems)}",
-            field="backend",
-            remedy="Use backend torch",
-        )
-    return NativeConfig(
-        layers=config.num_layers,
-        hidden=config.hidden_size,
-        ffn=config.intermediate_size,
-        heads=config.num_heads,
-        kv_heads=config.num_kv_heads,
-        head_dim=config.head_dim,
-        vocab=config.vocab_size,
-        max_len=max_model_len,
-        rms_eps=config.rms_norm_eps,
-        tied=config.tie_word_embeddings,
-    )
 
 
 class NativeTarget(Target[NativeSequence]):
@@ -146,9 +87,7 @@ class NativeTarget(Target[NativeSequence]):
         self.limits = TargetLimits(
             config.vocab_size, config.hidden_size, config.num_layers, max_model_len
         )
-        self.model = NativeModel(native_config(config, max_model_len), library)
-        self._fill(weights)
-        self.model.ready()
+        self.model = native_model(weights, config, max_model_len, mode, library)
         self._lent = {n: weights.tensors[n] for n in (EMBEDDING, OUTPUT) if n in weights.tensors}
 
     @property
@@ -323,46 +262,6 @@ class NativeTarget(Target[NativeSequence]):
             (torch.from_numpy(logits), torch.from_numpy(taps), torch.from_numpy(hidden))
             for logits, taps, hidden in outputs
         ]
-
-    def _fill(self, weights: NativeWeights) -> None:
-        """Hand over every weight."""
-        c, model = self.config, self.model
-        half, length = c.head_dim // 2, self.limits.max_model_len
-        table = Rope(c.head_dim, c.rope_theta, length, torch.float32, c.rope_scaling)
-        # The table's sine has the sign of the rotated half; the engine subtracts by itself.
-        model.rope(table.cos[:, :half].numpy(), table.sin[:, half:].numpy())
-        orders = {}
-        if weights.permuted:
-            orders = {
-                Matrix.QUERY: gguf_row_order(c.num_heads, c.head_dim),
-                Matrix.KEY: gguf_row_order(c.num_kv_heads, c.head_dim),
-            }
-
-        def matrix(layer: int, which: Matrix, name: str) -> None:
-            tensor, precise = weights.packable(name), self.mode is Mode.A16
-            model.weight(layer, which, tensor, orders.get(which), precise=precise)
-
-        def norm(layer: int, which: Norm, name: str) -> None:
-            model.norm(layer, which, weights.tensors[name].dequantised())
-
-        def bias(layer: int, which: Matrix, name: str) -> None:
-            values = weights.tensors[name].dequantised()
-            model.bias(layer, which, values[orders[which]] if which in orders else values)
-
-        matrix(0, Matrix.EMBEDDING, EMBEDDING)
-        if not c.tie_word_embeddings:
-            matrix(0, Matrix.OUTPUT, OUTPUT)
-        for layer in range(c.num_layers):
-            for name, which in _MATRICES.items():
-                matrix(layer, which, f"model.layers.{layer}.{name}.weight")
-            for name, gain in (_NORMS | _HEAD_NORMS).items():
-                full = f"model.layers.{layer}.{name}.weight"
-                if name in _NORMS or full in weights.tensors:
-                    norm(layer, gain, full)
-            for name in _BIASES:
-                if (full := f"model.layers.{layer}.{name}.bias") in weights.tensors:
-                    bias(layer, _MATRICES[name], full)
-        norm(0, Norm.OUTPUT, "model.norm.weight")
 
 
 def _int32(values: Tensor) -> Ints:
