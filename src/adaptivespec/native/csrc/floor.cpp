@@ -20,16 +20,7 @@ constexpr int kAhead = 4096;   // bytes that reading is ahead of itself
 constexpr int kSteps = 50000;  // of a round: a tenth of a millisecond or so
 
 // `x`, of which the compiler does not know what it is: a loop over it stays a loop.
-AS_INLINE Ints opaque(Ints x) {
-#ifdef AS_AVX512
-  asm volatile("" : "+v"(x));
-#else
-  asm volatile("" : "+x"(x.a), "+x"(x.b));
-#endif
-  return x;
-}
-
-AS_INLINE Floats opaque(Floats x) {
+template <class Vector> AS_INLINE Vector opaque(Vector x) {
 #ifdef AS_AVX512
   asm volatile("" : "+v"(x));
 #else

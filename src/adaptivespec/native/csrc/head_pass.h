@@ -1,8 +1,6 @@
 // Passes of a head over rows of one sequence.
 #pragma once
 
-#include <math.h>
-
 #include <vector>
 
 #include "head.h"
@@ -10,16 +8,6 @@
 #include "likeliest.h"
 
 namespace as {
-
-// Root-mean-square norm of x [size] with its gain.
-inline void norm_to(const float* x, const float* gain, int size, float epsilon, float* out) {
-  Floats squares = zero();
-  for (int c = 0; c < size; c += kLanes) squares = fma(load(x + c), load(x + c), squares);
-  const Floats factor = broadcast(1.0f / sqrtf(sum(squares) / static_cast<float>(size) + epsilon));
-  for (int c = 0; c < size; c += kLanes) {
-    store(out + c, mul(mul(load(x + c), factor), load(gain + c)));
-  }
-}
 
 // What one pass computes.
 struct HeadWork {

@@ -10,14 +10,13 @@ inline void add_bias(float* x, const float* bias, int head_dim) {
   for (int d = 0; d < head_dim; d += kLanes) store(x + d, add(load(x + d), load(bias + d)));
 }
 
-// Root-mean-square norm of a head x [head_dim] with its gain.
-inline void norm_head(float* x, const float* gain, int head_dim, float epsilon) {
+// Root-mean-square norm of x [size] with its gain; `out` may be x.
+inline void norm_to(const float* x, const float* gain, int size, float epsilon, float* out) {
   Floats squares = zero();
-  for (int d = 0; d < head_dim; d += kLanes) squares = fma(load(x + d), load(x + d), squares);
-  const float mean = sum(squares) / static_cast<float>(head_dim);
-  const Floats factor = broadcast(1.0f / sqrtf(mean + epsilon));
-  for (int d = 0; d < head_dim; d += kLanes) {
-    store(x + d, mul(mul(load(x + d), factor), load(gain + d)));
+  for (int c = 0; c < size; c += kLanes) squares = fma(load(x + c), load(x + c), squares);
+  const Floats factor = broadcast(1.0f / sqrtf(sum(squares) / static_cast<float>(size) + epsilon));
+  for (int c = 0; c < size; c += kLanes) {
+    store(out + c, mul(mul(load(x + c), factor), load(gain + c)));
   }
 }
 

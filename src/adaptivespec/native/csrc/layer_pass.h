@@ -161,7 +161,7 @@ class LayerPass {
     const std::vector<float>& bias = is_key ? l.key_bias : l.query_bias;
     const std::vector<float>& gain = is_key ? l.key_gain : l.query_gain;
     if (!bias.empty()) add_bias(x, &bias[(is_key ? key : head) * head_dim], head_dim);
-    if (!gain.empty()) norm_head(x, gain.data(), head_dim, c_.rms_eps);
+    if (!gain.empty()) norm_to(x, gain.data(), head_dim, c_.rms_eps, x);
     const size_t angles = static_cast<size_t>(row.position) * (head_dim / 2);
     const float factor = is_key ? 1.0f : 1.0f / sqrtf(static_cast<float>(head_dim));
     rotate_head(x, cosine_ + angles, sine_ + angles, head_dim, factor);
