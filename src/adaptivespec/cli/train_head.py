@@ -5,12 +5,13 @@ from __future__ import annotations
 import signal
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 from adaptivespec.cli import display
 from adaptivespec.cli.errors import guarded
 from adaptivespec.cli.groups import grouped
-from adaptivespec.cli.options import Backend, CommonOptions, ModelOptions, option
+from adaptivespec.cli.options import CommonOptions, ModelOptions, option
+from adaptivespec.core.errors import ConfigError
 
 __all__ = ["EPILOG", "train_head"]
 
@@ -19,14 +20,15 @@ DATA, TRAINING = "Data", "Training"
 EPILOG = """\
 [bold]Examples[/bold]
 
-adaptivespec train-head --data corpus.jsonl.gz --output my-head
+adaptivespec train-head ./my-llama --make-data 1000000 --output my-head --from-scratch
 
-adaptivespec train-head ./my-llama --data prompts.jsonl --output my-head --from-scratch
+adaptivespec train-head --data corpus.jsonl.gz --data questions.jsonl --output my-head
 
 adaptivespec generate ./my-llama --draft-model my-head -p "Hello"
 
-A line of the corpus is {"prompt": text, "response": text}, {"prompt": text} (the target answers it
-first) or {"p": ids, "o": ids}. Run the same command again to go on after a stop.
+A line of the data is {"prompt": text, "response": text}, {"p": ids, "o": ids}, or a question that
+the target answers first: {"prompt": text}, {"question": text} or {"turns": [text, ...]}.
+Run the same command again to go on after a stop.
 """
 
 
@@ -34,8 +36,27 @@ first) or {"p": ids, "o": ids}. Run the same command again to go on after a stop
 class DataOptions:
     """What is trained on, and where the head goes."""
 
-    data: Annotated[Path, option("--data", panel=DATA, help="Corpus: .jsonl or .jsonl.gz.")]
+    data: Annotated[
+        list[Path] | None,
+        option(
+            "--data", panel=DATA, help="Answers and questions: .jsonl or .jsonl.gz; repeatable."
+        ),
+    ] = None
+    make_data: Annotated[
+        int | None,
+        option(
+            "--make-data",
+            panel=DATA,
+            metavar="TOKENS",
+            help="Let the target answer until it has said so many tokens: built-in questions on "
+            "maths, code, chat, JSON and lists, and in turn with them those of the data.",
+        ),
+    ] = None
     output: Annotated[Path, option("--output", "-o", panel=DATA, help="Directory of the new head.")]
+    made: Annotated[
+        Path | None,
+        option("--corpus", panel=DATA, help="Where answers that are made are kept. OUTPUT/corpus."),
+    ] = None
     features: Annotated[
         Path | None,
         option(
@@ -53,14 +74,34 @@ class DataOptions:
         ),
     ] = False
     draft_vocab_size: Annotated[
-        int, option("--draft-vocab-size", panel=DATA, help="Ids a new head can draft.")
-    ] = 8192
+        int | None,
+        option(
+            "--draft-vocab-size",
+            panel=DATA,
+            help="Ids the head can draft, the most frequent ones. Missing: as it is, new: 8192.",
+        ),
+    ] = None
+    intermediate_size: Annotated[
+        int | None,
+        option(
+            "--intermediate-size",
+            panel=DATA,
+            help="Width of the head's MLP. Missing: as it is, new: the target's.",
+        ),
+    ] = None
+    data_only: Annotated[
+        bool, option("--data-only", panel=DATA, help="Stop when answers and features are there.")
+    ] = False
     max_len: Annotated[
         int, option("--max-len", panel=DATA, help="Longest text in tokens; the rest is cut.")
     ] = 640
     held_out: Annotated[
         int, option("--held-out", panel=DATA, help="Prompts kept aside for the checks.")
     ] = 64
+    train_tokens: Annotated[
+        int | None,
+        option("--train-tokens", panel=DATA, help="Train on about so many response tokens only."),
+    ] = None
     check_prompts: Annotated[
         int, option("--check-prompts", panel=DATA, help="Held-out prompts for the accept length.")
     ] = 8
@@ -80,7 +121,36 @@ class TrainingOptions:
     unroll_steps: Annotated[
         int, option("--unroll-steps", panel=TRAINING, help="Depth of the training-time test.")
     ] = 3
-    seed: Annotated[int, option("--seed", panel=TRAINING, help="Order of the texts.")] = 0
+    step_weight: Annotated[
+        float, option("--step-weight", panel=TRAINING, help="The loss of step k counts this ** k.")
+    ] = 0.8
+    final_rate: Annotated[
+        float,
+        option(
+            "--final-rate", panel=TRAINING, help="Where the cosine ends, as a share of the peak."
+        ),
+    ] = 0.03
+    average: Annotated[
+        float,
+        option(
+            "--average",
+            panel=TRAINING,
+            help="Decay of a moving average of the weights, which is what is written. 0 = off.",
+        ),
+    ] = 0.0
+    tie_output: Annotated[
+        bool,
+        option("--tie-output", panel=TRAINING, help="Keep lm_head at the target's output rows."),
+    ] = False
+    loss_rows: Annotated[
+        float,
+        option(
+            "--loss-rows",
+            panel=TRAINING,
+            help="Share of the rows whose loss is taken at the later unroll steps.",
+        ),
+    ] = 1.0
+    seed: Annotated[int, option("--seed", panel=TRAINING, help="Of questions and order.")] = 0
     max_minutes: Annotated[
         float | None,
         option("--max-minutes", panel=TRAINING, help="Stop after so long; run again to go on."),
@@ -101,45 +171,56 @@ def train_head(
     a log. Every checkpoint measures how often the head agrees with the target on held-out texts,
     and the accept length it reaches.
     """
-    from adaptivespec.draft.eagle3 import Eagle3Drafter
+    from adaptivespec.engine.loading import load_head
     from adaptivespec.engine.weights import resolve_model
     from adaptivespec.train.head import TrainOptions
     from adaptivespec.train.run import CorpusOptions, HeadRun
 
+    if not data.data and data.make_data is None:
+        raise ConfigError(
+            "nothing to train on",
+            field="data",
+            remedy="Give --data FILE, or --make-data TOKENS to let the target make its own",
+        )
     corpus = CorpusOptions(
+        make_tokens=data.make_data,
         max_len=data.max_len,
+        train_tokens=data.train_tokens,
+        seed=training.seed,
         held_out=data.held_out,
         draft_vocab_size=data.draft_vocab_size,
+        intermediate_size=data.intermediate_size,
         check_prompts=data.check_prompts,
     )
     options = TrainOptions(**asdict(training))
     with display.progress(common.quiet) as progress:
-        engine = model.load(progress, auto=Backend.torch)  # what gradients run on
-    files = resolve_model(
-        model.model_argument or model.model,
-        revision=model.revision,
-        cache_dir=model.cache_dir,
-        local_files_only=True,
-        token=model.hub_token,
-    )
-    drafter = engine.drafter
-    start = drafter.checkpoint if isinstance(drafter, Eagle3Drafter) else None
-    if data.from_scratch:
-        start = None
+        engine = model.load(progress)
+    hub: dict[str, Any] = {
+        "cache_dir": model.cache_dir,
+        "local_files_only": True,  # the engine has fetched them
+        "token": model.hub_token,
+    }
+    files = resolve_model(model.model_argument or model.model, revision=model.revision, **hub)
+    start = None if data.from_scratch else load_head(model.draft_model, engine.model_name, hub)
     # A run in the background is ended by SIGTERM; like Ctrl-C, it keeps its steps.
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     with display.training(common.quiet) as on_event:
-        HeadRun(
+        run = HeadRun(
             engine=engine,
             model_path=files.path,
-            data=data.data,
+            data=data.data or [],
             output=data.output,
             start=start,
+            made=data.made,
             features=data.features,
             corpus=corpus,
             training=options,
             progress=on_event,
-        ).run()
+        )
+        if data.data_only:
+            run.prepare()
+            return
+        run.run()
     if not common.quiet:
         display.note(
             f"the head is in {data.output}; use it with --draft-model {data.output}", style="dim"

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from importlib.resources import files
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 
@@ -27,9 +27,6 @@ from adaptivespec.engine.weights import resolve_model
 from adaptivespec.engine.weights.config import ModelConfig
 from adaptivespec.engine.weights.load import load_weights
 from adaptivespec.engine.weights.progress import ProgressCallback, ProgressEvent, silent
-
-if TYPE_CHECKING:
-    from adaptivespec.engine.model.native_target import NativeTarget
 
 BACKENDS = ("torch", "native", "auto")
 #: Activations of the native engine by the name of a dtype, and what stands in for it in torch.
@@ -122,46 +119,56 @@ class Backend:
     def load(
         self, path: Path, config: ModelConfig, limit: int, head: Eagle3Checkpoint | None
     ) -> tuple[Target[Any], Drafter[Any] | None]:
-        """The target and, with a head, its drafter.
-
-        A head of sizes that the native engine does not run is run in torch.
-        """
+        """The target and, with a head, its drafter."""
+        target: Target[Any]
         if self.name == "torch":
-            network = Llama(load_weights(path, config), config, self.torch_dtype, limit)
-            return TorchTarget(network, limit), self._drafter(head, network, config, limit)
+            target = TorchTarget(
+                Llama(load_weights(path, config), config, self.torch_dtype, limit), limit
+            )
+        else:
+            from adaptivespec.engine.model.native_target import NativeTarget
+            from adaptivespec.engine.model.native_weights import NativeWeights
+            from adaptivespec.native.library import Mode
+
+            mode = Mode[NATIVE_MODES[self.dtype]]
+            target = NativeTarget(NativeWeights.open(path, config), config, limit, mode, "auto")
+        return target, None if head is None else drafter_for(target, head)
+
+
+def drafter_for(target: Target[Any], head: Eagle3Checkpoint) -> Drafter[Any]:
+    """The drafter of `head` beside a target of either backend.
+
+    A head of sizes that the native engine does not run is run in torch.
+    """
+    limits = target.limits
+    lender: Any = target
+    if isinstance(target, TorchTarget):
+        lender, dtype = target.model, target.dtype
+    else:
         from adaptivespec.draft.eagle3_native import NativeEagle3Drafter, serves
-        from adaptivespec.engine.model.native_target import NativeTarget
-        from adaptivespec.engine.model.native_weights import NativeWeights
         from adaptivespec.native.library import Mode
 
-        mode = Mode[NATIVE_MODES[self.dtype]]
-        target = NativeTarget(NativeWeights.open(path, config), config, limit, mode, "auto")
-        if head is None or not serves(head.config):
-            return target, self._drafter(head, target, config, limit)
-        coarse = mode is Mode.A8  # what it loses in accepted drafts it more than gains in time
-        made = NativeEagle3Drafter(
-            head, target.model, config.num_layers, limit, mode, target.threads.now, coarse
-        )
-        return target, made
-
-    def _drafter(
-        self,
-        head: Eagle3Checkpoint | None,
-        lender: Llama | NativeTarget,
-        config: ModelConfig,
-        limit: int,
-    ) -> Eagle3Drafter | None:
-        if head is None:
-            return None
-        borrows = "lm_head.weight" not in head.tensors
-        return Eagle3Drafter(
-            head,
-            lender.embedding,
-            config.num_layers,
-            limit,
-            self.torch_dtype,
-            lender.output if borrows else None,
-        )
+        if serves(head.config):
+            coarse = lender.mode is Mode.A8  # what it loses in drafts it more than gains in time
+            return NativeEagle3Drafter(
+                head,
+                lender.model,
+                limits.num_layers,
+                limits.max_model_len,
+                lender.mode,
+                lender.threads.now,
+                coarse,
+            )
+        dtype = precision("auto")
+    borrows = "lm_head.weight" not in head.tensors
+    return Eagle3Drafter(
+        head,
+        lender.embedding,
+        limits.num_layers,
+        limits.max_model_len,
+        dtype,
+        lender.output if borrows else None,
+    )
 
 
 def _prepare_native(progress: ProgressCallback) -> None:

@@ -93,6 +93,17 @@ class Target(ABC, Generic[Cache]):
         Logits `[N, vocab]` and taps of all nodes.  Nothing is committed.
         """
 
+    def verify_many(
+        self,
+        caches: Sequence[Cache],
+        trees: Sequence[DraftTree],
+        tap_layers: Sequence[int] = (),
+    ) -> list[Pass]:
+        """`verify` of one tree per cache, no cache twice; together where the target can."""
+        return [
+            self.verify(cache, tree, tap_layers) for cache, tree in zip(caches, trees, strict=True)
+        ]
+
     @abstractmethod
     def commit(self, cache: Cache, path: Sequence[int]) -> None:
         """Keep the rows of `path`, nodes of the last verified tree from the root; drop the rest."""
@@ -103,6 +114,10 @@ class Target(ABC, Generic[Cache]):
 
     def between_passes(self) -> AbstractContextManager[object]:
         """Entered for what the host computes in torch between two passes."""
+        return nullcontext()
+
+    def one_thread(self) -> AbstractContextManager[object]:
+        """Entered by a caller that runs passes from several threads of its own: each takes one."""
         return nullcontext()
 
     def follow(self, out: Pass, tree: DraftTree, test: NodeTest) -> Verdict | None:

@@ -5,16 +5,20 @@ from __future__ import annotations
 import gzip
 import hashlib
 import json
+from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from adaptivespec.core.errors import ConfigError
+from adaptivespec.train.questions import Question
 
 #: A loop is an n-gram of this length seen three times; the text is cut where the third begins.
 LOOP_NGRAM = 8
 LOOP_REPEATS = 3
+#: Shorter answers teach nothing.
+MIN_RESPONSE = 8
 
 
 @dataclass(frozen=True)
@@ -30,55 +34,71 @@ class Item:
         return self.prompt + self.response
 
 
+@dataclass
+class Corpus:
+    """Texts with the target's answers, and questions it has yet to answer."""
+
+    items: list[Item]
+    questions: list[Question]
+
+
 def read_corpus(
     path: str | Path,
     encode_prompt: Callable[[str], Sequence[int]],
     encode: Callable[[str], Sequence[int]],
-) -> list[Item]:
+) -> Corpus:
     """Read a `.jsonl` or `.jsonl.gz` corpus.
 
-    A line is `{"p": ids, "o": ids}`, `{"prompt": text, "response": text}` or, when the target has
-    yet to answer it, `{"prompt": text}`; an optional `k` or `kind` labels it.  `encode_prompt`
-    renders a user prompt with the target's chat template.  An item without an answer has an
-    empty response.
+    A line is `{"p": ids, "o": ids}` or `{"prompt": text, "response": text}`; or a question,
+    `{"prompt": text}`, `{"question": text}` or, for several user messages, `{"turns": [text]}`. An
+    optional `k` or `kind` labels it.  `encode_prompt` renders a user prompt with the target's chat
+    template.
 
     Raises:
         ConfigError: the file is missing, empty, or a line is not of one of these forms.
     """
     path = Path(path)
-    items = []
+    corpus = Corpus([], [])
     try:
         opener = gzip.open if path.suffix == ".gz" else open
         with opener(path, "rt", encoding="utf-8") as file:
             for number, line in enumerate(file, 1):
                 if line.strip():
-                    items.append(_item(line, f"{path}:{number}", encode_prompt, encode))
+                    text = _line(line, f"{path}:{number}", encode_prompt, encode)
+                    if isinstance(text, Item):
+                        corpus.items.append(text)
+                    else:
+                        corpus.questions.append(text)
     except (OSError, UnicodeDecodeError, EOFError) as error:
         raise ConfigError(f"{path} cannot be read: {error}", field="data") from error
-    if not items:
+    if not corpus.items and not corpus.questions:
         raise ConfigError(f"{path} holds no lines", field="data")
-    return items
+    return corpus
 
 
-def _item(
+def _line(
     line: str,
     where: str,
     encode_prompt: Callable[[str], Sequence[int]],
     encode: Callable[[str], Sequence[int]],
-) -> Item:
+) -> Item | Question:
     try:
         row: dict[str, Any] = json.loads(line)
         kind = str(row.get("k", row.get("kind", "")))
         if "p" in row:
             return Item(_ids(row["p"]), _ids(row["o"]), kind)
-        response = encode(row["response"]) if "response" in row else ()
-        return Item(tuple(encode_prompt(row["prompt"])), tuple(response), kind)
+        if "response" in row:
+            return Item(tuple(encode_prompt(row["prompt"])), tuple(encode(row["response"])), kind)
+        turns = row["turns"] if "turns" in row else [row.get("prompt", row.get("question"))]
+        if not turns or not all(isinstance(turn, str) and turn.strip() for turn in turns):
+            raise ValueError("no text")
+        return Question(kind, tuple(turns))
     except (json.JSONDecodeError, AttributeError, KeyError, TypeError, ValueError) as error:
         raise ConfigError(
             f"{where} is not a training line: {error!r}",
             field="data",
-            remedy='A line is {"p": ids, "o": ids}, {"prompt": text, "response": text} or '
-            '{"prompt": text}',
+            remedy='A line is {"p": ids, "o": ids}, {"prompt": text, "response": text}, '
+            '{"prompt": text}, {"question": text} or {"turns": [text]}',
         ) from error
 
 
@@ -86,18 +106,32 @@ def _ids(values: Iterable[Any]) -> tuple[int, ...]:
     return tuple(int(v) for v in values)
 
 
+class LoopFinder:
+    """Tells when a text begins to loop, token by token."""
+
+    def __init__(self) -> None:
+        self._recent: deque[int] = deque(maxlen=LOOP_NGRAM)
+        self._seen: dict[tuple[int, ...], int] = {}
+        self._length = 0
+
+    def add(self, token: int) -> int | None:
+        """Index at which the loop begins, the third start of an n-gram, once that is complete."""
+        self._length += 1
+        self._recent.append(token)
+        if len(self._recent) < LOOP_NGRAM:
+            return None
+        gram = tuple(self._recent)
+        self._seen[gram] = self._seen.get(gram, 0) + 1
+        return self._length - LOOP_NGRAM if self._seen[gram] >= LOOP_REPEATS else None
+
+
 def loop_start(tokens: Sequence[int]) -> int | None:
     """Index at which `tokens` begins to loop, or None: the third start of a repeated n-gram."""
-    seen: dict[tuple[int, ...], int] = {}
-    for i in range(len(tokens) - LOOP_NGRAM + 1):
-        gram = tuple(tokens[i : i + LOOP_NGRAM])
-        seen[gram] = seen.get(gram, 0) + 1
-        if seen[gram] >= LOOP_REPEATS:
-            return i
-    return None
+    finder = LoopFinder()
+    return next((at for token in tokens if (at := finder.add(token)) is not None), None)
 
 
-def clean(items: Iterable[Item], max_len: int, min_response: int = 8) -> list[Item]:
+def clean(items: Iterable[Item], max_len: int, min_response: int = MIN_RESPONSE) -> list[Item]:
     """Cut loops and over-long texts; drop what is left too short or says the same twice."""
     kept: dict[tuple[int, ...], Item] = {}
     for item in items:
@@ -117,3 +151,19 @@ def split(items: Sequence[Item], held_out: int) -> tuple[list[Item], list[Item]]
     prompts = sorted({key(item) for item in items})[:held_out]
     test = set(prompts)
     return [i for i in items if key(i) not in test], [i for i in items if key(i) in test]
+
+
+def some(items: Sequence[Item], tokens: int | None) -> list[Item]:
+    """Items of about `tokens` response tokens, picked by hash: more tokens hold the same and more.
+
+    All of them for None.
+    """
+    if tokens is None:
+        return list(items)
+    chosen, total = [], 0
+    for item in sorted(items, key=lambda i: hashlib.sha256(repr(i.tokens).encode()).hexdigest()):
+        if total >= tokens:
+            break
+        chosen.append(item)
+        total += len(item.response)
+    return chosen

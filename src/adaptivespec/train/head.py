@@ -1,4 +1,4 @@
-"""Train an EAGLE-3 head: features, unrolled steps, checkpoints that resume, held-out checks."""
+"""Train an EAGLE-3 head: unrolled steps, checkpoints that resume, held-out checks."""
 
 from __future__ import annotations
 
@@ -6,117 +6,111 @@ import json
 import math
 import random
 import time
-from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass, field
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor
 
-from adaptivespec.core.errors import CheckpointError, ConfigError
+from adaptivespec.core.errors import CheckpointError, NumericalError
 from adaptivespec.draft.eagle3_checkpoint import Eagle3Checkpoint
-from adaptivespec.engine.model.llama import Llama
-from adaptivespec.train.corpus import Item
-from adaptivespec.train.features import FeatureStore, Sequence_
-from adaptivespec.train.model import Eagle3Module, SoftCrossEntropy
+from adaptivespec.train.batch import Batch, Batcher, TextFeatures
+from adaptivespec.train.grow_head import tied
+from adaptivespec.train.loss import OutputLoss
+from adaptivespec.train.model import Eagle3Module
+from adaptivespec.train.ops import Take
+from adaptivespec.train.options import Progress, TrainEvent, TrainOptions
+from adaptivespec.train.pack import LENGTH_STEP, ROWS_STEP, rounded
+from adaptivespec.train.teacher import Teacher
+
+__all__ = ["LOG_FILE", "STATE_FILE", "HeadTrainer", "Progress", "TrainEvent", "TrainOptions"]
 
 STATE_FILE = "training-state.pt"
 LOG_FILE = "log.jsonl"
-LENGTH_STEP, ROWS_STEP = 64, 256
-
-
-@dataclass(frozen=True)
-class TrainOptions:
-    """How to train.  Lengths in tokens, rates per optimiser step."""
-
-    epochs: int = 3
-    batch_size: int = 4
-    learning_rate: float = 1e-3
-    warmup_steps: int = 40
-    final_rate: float = 0.03  # of the peak, where the cosine ends
-    unroll_steps: int = 3
-    step_weight: float = 0.8  # loss of unroll step k counts step_weight ** k
-    checkpoint_minutes: float = 5.0
-    max_minutes: float | None = None
-    seed: int = 0
-
-    def __post_init__(self) -> None:
-        for name in ("epochs", "batch_size", "unroll_steps"):
-            if getattr(self, name) < 1:
-                raise ConfigError(f"must be at least 1, got {getattr(self, name)}", field=name)
-        if not 0 < self.learning_rate < 1:
-            raise ConfigError(
-                f"must lie in (0, 1), got {self.learning_rate}", field="learning_rate"
-            )
+#: Texts that a held-out check computes together.
+CHECK_TEXTS = 8
+#: Optimiser steps that the reported speed is a mean of.
+SPEED_STEPS = 20
+#: Optimiser steps between two updates of the moving average, whose decay is taken to this power.
+AVERAGE_STEPS = 4
 
 
 @dataclass
-class TrainEvent:
-    """What a progress display shows: `stage` is features, train or check."""
+class StepResult:
+    """One unroll step of a batch at the rows that count."""
 
-    stage: str
-    done: int
-    total: int
-    values: dict[str, Any] = field(default_factory=dict)
-
-
-Progress = Callable[[TrainEvent], None]
+    rows: Tensor  # i64[n], packed rows
+    losses: Tensor  # f32[n]
+    hits: Tensor  # bool[n], whether the head's first choice is the target's
 
 
 class HeadTrainer:
-    """Trains `start` on `train` items, checks on `held_out`, writes to `output`.
+    """Trains `start` on `train`, checks on `held_out`, writes to `output`.
 
     `output` gets the newest head (config.json, model.safetensors), `training-state.pt` with the
     optimiser, and `log.jsonl`.  A second run with the same output and options goes on where the
     first one stopped, on another machine too.
 
     Args:
+        teacher: the target's frozen parts.
+        start: the head to train; its config says how many taps the features hold.
+        train, held_out: texts with features that exist already.
         check: optional; called with the current head at every checkpoint, its numbers are logged.
     """
 
+    #: Of activations and of the weights' copies that compute; parameters are float32.
+    dtype = torch.bfloat16
+
     def __init__(
         self,
-        model: Llama,
+        teacher: Teacher,
         start: Eagle3Checkpoint,
-        train: Sequence[Item],
-        held_out: Sequence[Item],
+        train: TextFeatures,
+        held_out: TextFeatures,
         output: Path,
-        features: Path,
         options: TrainOptions,
         progress: Progress | None = None,
         check: Callable[[Eagle3Checkpoint], dict[str, float]] | None = None,
     ) -> None:
-        self.target, self.options, self.output = model, options, output
+        start.check_target(teacher.vocab_size, teacher.hidden_size)
+        self.train_set, self.held_out_set = train, held_out
+        self.options, self.output, self.check = options, output, check
         self.progress = progress or (lambda event: None)
-        self.check = check
-        taps = start.config.taps_for(model.config.num_layers)
-        self.train_set = FeatureStore(features / "train", train, model, taps)
-        self.held_out_set = FeatureStore(features / "held-out", held_out, model, taps)
-        longest = max(len(i.tokens) for i in (*train, *held_out))
-        positions = _rounded(longest, LENGTH_STEP) + options.unroll_steps
-        self.module = Eagle3Module(start, model.embedding, positions)
-        self.target_ids = start.target_ids
-        in_vocabulary = torch.zeros(start.config.vocab_size, dtype=torch.bool)
-        in_vocabulary[self.target_ids] = True
-        self.in_vocabulary = in_vocabulary
+        longest = max(len(i.tokens) for store in (train, held_out) for i in store.items)
+        positions = rounded(longest + options.unroll_steps, LENGTH_STEP) + options.unroll_steps
+        frozen = frozenset({"lm_head.weight"} if options.tie_output else ())
+        start = tied(start, teacher) if options.tie_output else start
+        self.module = Eagle3Module(start, teacher.embedding, positions, self.dtype, frozen)
+        self.batcher = Batcher(teacher, start.target_ids, options.unroll_steps, self.dtype)
+        lm_head = self.module.matrices["lm_head"]
+        self.output_loss = OutputLoss(lm_head, start.config.draft_vocab_size)
         self.optimiser = torch.optim.AdamW(
-            self.module.parameters(),
+            self.module.learning(),
             lr=options.learning_rate,
             betas=(0.9, 0.95),
             weight_decay=0.0,
             fused=True,
         )
-        self.step, self.seconds = 0, 0.0
-        batches = math.ceil(len(train) / options.batch_size)
-        self.total_steps = batches * options.epochs
+        self.average = (
+            {name: p.detach().clone() for name, p in self.module.weights.items()}
+            if options.average
+            else None
+        )
+        self.step, self.tokens, self.seconds = 0, 0, 0.0
+        self.total_steps = math.ceil(len(train.items) / options.batch_size) * options.epochs
 
     def run(self) -> Eagle3Checkpoint:
-        """Train to the end of the schedule, or until `max_minutes`; returns the head."""
+        """Train to the end of the schedule, or until `max_minutes`; returns the head.
+
+        Raises:
+            CheckpointError: `output` holds the state of another run.
+            NumericalError: the loss or a gradient is not finite; what was saved before is intact.
+        """
         self.output.mkdir(parents=True, exist_ok=True)
-        for store in (self.held_out_set, self.train_set):
-            store.build(lambda done, total: self.progress(TrainEvent("features", done, total)))
         self._resume()
         if self.step == 0:
             self._save(self.evaluate())
@@ -126,22 +120,35 @@ class HeadTrainer:
             self._save_state()
             raise
         self._save(self.evaluate())
-        return self.module.checkpoint()
+        return self.checkpoint()
+
+    def checkpoint(self) -> Eagle3Checkpoint:
+        """A copy of the head as it is written: the average where there is one."""
+        return self.module.checkpoint(self.average)
 
     def _train(self) -> None:
         """Optimiser steps until the schedule or the allowed time ends."""
         options = self.options
         per_epoch = self.total_steps // options.epochs
+        recent: deque[tuple[int, float]] = deque(maxlen=SPEED_STEPS)
         saved = last = time.monotonic()
         while self.step < self.total_steps:
             epoch = self.step // per_epoch
             for batch in self._batches(epoch)[self.step - epoch * per_epoch :]:
                 loss, accuracy = self._train_step(batch)
-                self.step += 1
                 now = time.monotonic()
+                tokens = sum(len(self.train_set.items[i].response) for i in batch)
+                recent.append((tokens, now - last))
+                self.step, self.tokens = self.step + 1, self.tokens + tokens
                 self.seconds += now - last
                 last = now
-                values = {"epoch": epoch, "loss": loss, "accuracy": accuracy}
+                speed = sum(t for t, _ in recent) / max(sum(s for _, s in recent), 1e-9)
+                values = {
+                    "epoch": epoch,
+                    "loss": loss,
+                    "accuracy": accuracy,
+                    "tokens_per_s": round(speed, 1),
+                }
                 self.progress(TrainEvent("train", self.step, self.total_steps, values))
                 if now - saved > options.checkpoint_minutes * 60:
                     self._save(self.evaluate())
@@ -149,119 +156,160 @@ class HeadTrainer:
                 if options.max_minutes and self.seconds > options.max_minutes * 60:
                     return
 
-    @torch.no_grad()
-    def evaluate(self) -> dict[str, Any]:
-        """Top-1 accuracy per unroll step on the held-out texts, in all and by kind."""
-        hits: dict[str, Tensor] = {}
-        steps = self.options.unroll_steps
-        for i, item in enumerate(self.held_out_set.items):
-            sequence = self.held_out_set[i]
-            row = torch.zeros(2, steps)
-            for k, (logits, target) in enumerate(self._outputs([sequence])):
-                best = self.target_ids[logits[: target.greedy.numel()].argmax(-1)]
-                row[0, k] = (best == target.greedy).sum()
-                row[1, k] = target.greedy.numel()
-            for name in ("all", item.kind or "other"):
-                hits[name] = hits.get(name, torch.zeros(2, steps)) + row
-        accuracy = {
-            name: [round(float(v), 4) for v in h[0] / h[1].clamp(min=1)] for name, h in hits.items()
-        }
-        return {
-            "accuracy": accuracy,
-            **(self.check(self.module.checkpoint()) if self.check else {}),
-        }
-
-    def _train_step(self, batch: Sequence[int]) -> tuple[list[float], list[float]]:
-        options = self.options
-        progress = self.step / self.total_steps
-        cosine = 0.5 * (1 + math.cos(math.pi * progress))
-        rate = options.learning_rate * min(1.0, (self.step + 1) / options.warmup_steps)
-        rate *= options.final_rate + (1 - options.final_rate) * cosine
+    def _train_step(self, texts: Sequence[int]) -> tuple[list[float], list[float]]:
+        """One optimiser step; the mean loss and accuracy per unroll step."""
+        rate = self._rate()
         for group in self.optimiser.param_groups:
             group["lr"] = rate
-        losses, accuracy = [], []
-        total = torch.zeros(())
-        for k, (logits, target) in enumerate(self._outputs([self.train_set[i] for i in batch])):
-            loss, hits = SoftCrossEntropy.apply(logits, target.logits, target.index, target.best)
-            total = total + loss * options.step_weight**k
-            losses.append(float(loss.detach()))
-            accuracy.append(float(hits))
-        self.optimiser.zero_grad()
-        total.backward()
-        torch.nn.utils.clip_grad_norm_(self.module.parameters(), 1.0)
+        losses, accuracy = self._gradients(texts)
+        norm = torch.nn.utils.clip_grad_norm_(self.module.learning(), 1.0)
+        self._require_finite("gradient's norm", float(norm))
         self.optimiser.step()
+        self._update_average()
         return losses, accuracy
 
-    def _outputs(self, sequences: Sequence[Sequence_]) -> Any:
-        """Yield per unroll step the draft logits at the rows that count, and their targets.
+    def _gradients(self, texts: Sequence[int]) -> tuple[list[float], list[float]]:
+        """Give every learning parameter its gradient; see `_train_step`."""
+        self.module.refresh()
+        batch = self.batcher([self.train_set[i] for i in texts])
+        outputs, gradients, losses, accuracy = [], [], [], []
+        for k, (normed, gradient, result) in enumerate(self._unrolled(batch, learn=True)):
+            count = max(result.rows.numel(), 1)
+            share = self.options.step_weight**k / count
+            outputs.append(normed)
+            gradients.append(self.output_loss.backward(normed, gradient, share))
+            losses.append(float(result.losses.sum()) / count)
+            accuracy.append(float(result.hits.sum()) / count)
+        self._require_finite("loss", sum(losses))
+        if not self.options.tie_output:
+            self.output_loss.finish()
+        torch.autograd.backward(outputs, gradients)
+        self.module.collect()
+        return losses, accuracy
 
-        Lengths and numbers of rows are rounded up, so that the matrix kernels, which are compiled
-        for a shape, meet few shapes; logits beyond the target's rows belong to nothing.
-        """
-        steps = self.options.unroll_steps
-        rows = _rounded(max(s.tokens.shape[0] for s in sequences), LENGTH_STEP)
-        count, width = len(sequences), rows + steps + 2
-        tokens = torch.zeros(count, width, dtype=torch.long)
-        greedy = torch.zeros(count, width, dtype=torch.long)
-        useful = torch.zeros(count, width, dtype=torch.bool)
-        taps = torch.zeros(count, rows, sequences[0].taps.shape[1], dtype=torch.bfloat16)
-        final = torch.zeros(count, width, sequences[0].final.shape[1], dtype=torch.bfloat16)
-        eos = torch.tensor(self.target.config.eos_token_ids)
-        for b, s in enumerate(sequences):
-            n = s.tokens.shape[0]
-            tokens[b, :n], greedy[b, :n] = s.tokens, s.greedy
-            taps[b, :n], final[b, :n] = s.taps, s.final
-            # Row p counts when the target's choice after token p is draftable and the answer
-            # has not ended before it.
-            ends = torch.isin(s.tokens, eos)
-            useful[b, s.prompt_len : n] = (self.in_vocabulary[s.greedy] & ~ends)[s.prompt_len :]
-        first = torch.tensor([s.prompt_len - 1 for s in sequences])[:, None]
-        after_prompt = torch.arange(rows)[None] >= first
-        flat = useful.reshape(-1).nonzero()[:, 0]
-        place = torch.full((count * width,), -1)
-        place[flat] = torch.arange(flat.shape[0])
-        with torch.no_grad():
-            padded = F.pad(flat, (0, _rounded(flat.shape[0], ROWS_STEP) - flat.shape[0]))
-            normed = self.target.norm(final.reshape(-1, final.shape[-1])[padded])
-            target_logits = F.linear(normed, self._target_head())
-            best = target_logits.argmax(-1)
-        with torch.autocast("cpu", dtype=torch.bfloat16):
-            for k, normed in enumerate(self.module.unroll(taps, tokens, steps)):
-                mask = useful[:, k + 1 : k + 1 + rows] & after_prompt
-                row, t = mask.nonzero(as_tuple=True)
-                said = (row, t + k + 1)  # where the target speaks of the same token
-                at = place.view(count, width)[said]
-                target = _Target(greedy[said], target_logits, best, at)
-                extra = (0, _rounded(t.shape[0], ROWS_STEP) - t.shape[0])
-                chosen = normed[F.pad(row, extra), F.pad(t, extra)]
-                yield self.module.logits(chosen), target
+    def _rate(self) -> float:
+        """Linear rise to the peak, then a cosine to `final_rate` of it."""
+        options = self.options
+        cosine = 0.5 * (1 + math.cos(math.pi * self.step / self.total_steps))
+        rise = min(1.0, (self.step + 1) / max(options.warmup_steps, 1))
+        return (
+            options.learning_rate * rise * (options.final_rate + (1 - options.final_rate) * cosine)
+        )
 
-    def _target_head(self) -> Tensor:
-        """The target's output rows for the draft vocabulary, norm gain folded in, bf16."""
-        if not hasattr(self, "_head_rows"):
-            self._head_rows = self.target.output_rows(self.target_ids).bfloat16()
-        return self._head_rows
+    def _unrolled(self, batch: Batch, learn: bool) -> Iterator[tuple[Tensor, Tensor, StepResult]]:
+        """Per unroll step the normed rows, their logits' gradient, and the result."""
+        self.output_loss.begin(batch.pack.rows * self.options.unroll_steps)
+        for k, x in enumerate(self.module.run(batch.pack, batch.taps, batch.tokens)):
+            rows, at = batch.counted(k)
+            if learn:
+                rows, at = self._chosen(k, rows, at)
+            count = rows.numel()
+            index = torch.cat((rows, rows.new_zeros(rounded(count, ROWS_STEP) - count)))
+            normed = self.module.norm(Take.apply(x, index, count))
+            losses, hits, gradient = self.output_loss.forward(
+                normed, batch.wanted, at, batch.best[at], exact=not learn
+            )
+            yield normed, gradient, StepResult(rows, losses, hits)
+
+    def _chosen(self, step: int, rows: Tensor, at: Tensor) -> tuple[Tensor, Tensor]:
+        """The rows whose loss is taken, see `TrainOptions.loss_rows`."""
+        if step == 0 or self.options.loss_rows == 1:
+            return rows, at
+        seed = random.Random(f"{self.options.seed}-{self.step}-{step}").getrandbits(62)  # noqa: S311
+        generator = torch.Generator().manual_seed(seed)
+        count = math.ceil(rows.numel() * self.options.loss_rows)
+        kept = torch.randperm(rows.numel(), generator=generator)[:count].sort().values
+        return rows[kept], at[kept]
+
+    @torch.no_grad()
+    def _update_average(self) -> None:
+        if self.average is None or (self.step + 1) % AVERAGE_STEPS:
+            return
+        # The first weights are forgotten sooner than the decay alone would.
+        updates = (self.step + 1) // AVERAGE_STEPS
+        decay = min(self.options.average**AVERAGE_STEPS, updates / (updates + 9))
+        now = [self.module.weights[name] for name in self.average]
+        torch._foreach_lerp_(list(self.average.values()), now, 1 - decay)
+
+    @torch.no_grad()
+    def evaluate(self) -> dict[str, Any]:
+        """Top-1 accuracy per unroll step on the held-out texts, in all and by kind; mean loss."""
+        steps, items = self.options.unroll_steps, self.held_out_set.items
+        hits: dict[str, Tensor] = {}
+        losses = torch.zeros(steps)
+        order = sorted(range(len(items)), key=lambda i: len(items[i].tokens))
+        with self._averaged():
+            self.module.refresh()
+            for start in range(0, len(order), CHECK_TEXTS):
+                part = order[start : start + CHECK_TEXTS]
+                batch = self.batcher([self.held_out_set[i] for i in part])
+                table = torch.zeros(len(part), 2, steps)  # [text, hits or rows, step]
+                for k, (_, _, result) in enumerate(self._unrolled(batch, learn=False)):
+                    text = batch.text[result.rows]
+                    table[:, 0, k].index_add_(0, text, result.hits.float())
+                    table[:, 1, k] = torch.bincount(text, minlength=len(part))
+                    losses[k] += result.losses.sum()
+                for i, row in zip(part, table, strict=True):
+                    for name in ("all", items[i].kind or "other"):
+                        hits[name] = hits.get(name, torch.zeros(2, steps)) + row
+        share = {name: h[0] / h[1].clamp(min=1) for name, h in sorted(hits.items())}
+        return {
+            "accuracy": {name: [round(float(v), 4) for v in row] for name, row in share.items()},
+            "loss": [round(float(v), 4) for v in losses / hits["all"][1].clamp(min=1)],
+            **(self.check(self.checkpoint()) if self.check else {}),
+        }
+
+    @contextmanager
+    def _averaged(self) -> Iterator[None]:
+        """The module with the average as its weights, where there is one."""
+        if self.average is None:
+            yield
+            return
+        raw = {name: p.data for name, p in self.module.weights.items()}
+        try:
+            for name, p in self.module.weights.items():
+                p.data = self.average[name]
+            yield
+        finally:
+            for name, p in self.module.weights.items():
+                p.data = raw[name]
 
     def _batches(self, epoch: int) -> list[list[int]]:
         """Batches of like length in a random order; the same for a given seed and epoch."""
         rng = random.Random(f"{self.options.seed}-{epoch}")  # noqa: S311  not for secrets
-        size = self.options.batch_size
-        order = list(range(len(self.train_set.items)))
+        size, items = self.options.batch_size, self.train_set.items
+        order = list(range(len(items)))
         rng.shuffle(order)
         batches = []
         for start in range(0, len(order), 64 * size):
-            part = sorted(
-                order[start : start + 64 * size], key=lambda i: len(self.train_set.items[i].tokens)
-            )
+            part = sorted(order[start : start + 64 * size], key=lambda i: len(items[i].tokens))
             batches += [part[i : i + size] for i in range(0, len(part), size)]
         rng.shuffle(batches)
         return batches
 
+    def _require_finite(self, what: str, value: float) -> None:
+        if not math.isfinite(value):
+            raise NumericalError(
+                f"the {what} of optimiser step {self.step + 1} is {value}",
+                step=self.step,
+                field="learning_rate",
+                remedy="Lower the learning rate or lengthen the warm-up, and give another output; "
+                "the head saved before is intact",
+            )
+
     def _save(self, values: dict[str, Any]) -> None:
         """Write the head, the state to go on from, and a line of the log."""
-        self.module.checkpoint().save(self.output)
+        head = self.checkpoint()
+        for name, tensor in head.tensors.items():
+            self._require_finite(f"largest value of {name}", float(tensor.abs().max()))
+        head.save(self.output)
         self._save_state()
-        row = {"step": self.step, "minutes": round(self.seconds / 60, 2), **values}
+        row = {
+            "step": self.step,
+            "minutes": round(self.seconds / 60, 2),
+            "tokens": self.tokens,
+            **values,
+        }
         with (self.output / LOG_FILE).open("a", encoding="utf-8") as log:
             log.write(json.dumps(row) + "\n")
         self.progress(TrainEvent("check", self.step, self.total_steps, row))
@@ -269,9 +317,11 @@ class HeadTrainer:
     def _save_state(self) -> None:
         state = {
             "step": self.step,
+            "tokens": self.tokens,
             "seconds": self.seconds,
             "options": asdict(self.options),
             "weights": self.module.state_dict(),
+            "average": self.average,
             "optimiser": self.optimiser.state_dict(),
         }
         partial = self.output / (STATE_FILE + ".partial")
@@ -290,8 +340,8 @@ class HeadTrainer:
             raise CheckpointError(
                 f"{path} cannot be resumed: {error!r}", field="output", remedy=remedy
             ) from error
-        same = ("epochs", "batch_size", "unroll_steps", "seed", "learning_rate")
-        differ = [name for name in same if made_with[name] != getattr(self.options, name)]
+        options = asdict(self.options)
+        differ = [n for n in TrainOptions.fixed() if made_with.get(n) != options[n]]
         if differ:
             raise CheckpointError(
                 f"{path} was made with other values of {', '.join(differ)}",
@@ -301,23 +351,9 @@ class HeadTrainer:
         try:
             self.module.load_state_dict(state["weights"])
             self.optimiser.load_state_dict(state["optimiser"])
+            self.average = state["average"]
+            self.step, self.tokens, self.seconds = state["step"], state["tokens"], state["seconds"]
         except (RuntimeError, KeyError, ValueError) as error:
             raise CheckpointError(
                 f"{path} is of another head: {error}", field="output", remedy=remedy
             ) from error
-        self.step, self.seconds = state["step"], state["seconds"]
-
-
-def _rounded(number: int, step: int) -> int:
-    """`number` rounded up to a multiple of `step`, at least one step."""
-    return max(-(-number // step), 1) * step
-
-
-@dataclass
-class _Target:
-    """What the target said at the rows that count."""
-
-    greedy: Tensor  # i64[n], its choice
-    logits: Tensor  # bf16[m, draft vocab], its logits over the draft vocabulary
-    best: Tensor  # i64[m], their argmax
-    index: Tensor  # i64[n], the row of `logits` for each row

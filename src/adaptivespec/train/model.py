@@ -3,155 +3,232 @@
 The head is unrolled as it will be used: at step 0 it reads the target's features, afterwards its
 own output in their place, each step one token further.  Attention sees the causal keys of step 0
 and, for every later step, the key at the same place only, which is what a drafted chain sees.
+
+Rows of the prompt do not draft.  Of them only keys and values are made, once; everything else is
+computed on the packed rows of the responses (`Pack`).
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import Any
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
 from adaptivespec.draft.eagle3_checkpoint import LAYER, Eagle3Checkpoint, Eagle3Config
-from adaptivespec.nn.rope import Rope, rotate
+from adaptivespec.nn.rope import Rope
+from adaptivespec.train.attention import UnrolledAttention
+from adaptivespec.train.ops import Linear, RmsNorm, Rotate, SwiGlu, Take, Weight
+from adaptivespec.train.pack import Pack
 
-#: Rows of the loss computed together, so that its temporaries stay in the processor's cache.
-LOSS_ROWS = 64
-
-
-class SoftCrossEntropy(torch.autograd.Function):
-    """Mean over rows of `-sum_x p(x) log softmax(logits)(x)` with `p = softmax(target)`.
-
-    Inputs: `logits [>= n, V]`, rows beyond n count for nothing; `target [m, V]`, logits;
-    `index i64[n]`, the row of `target` that belongs to each row; `best i64[m]`, the argmax of
-    `target`.  Returns the loss and the share of rows whose argmax agrees.  The gradient is made on
-    the way, a few rows at a time.
-    """
-
-    @staticmethod
-    def forward(
-        ctx: Any, logits: Tensor, target: Tensor, index: Tensor, best: Tensor
-    ) -> tuple[Tensor, Tensor]:
-        rows = index.shape[0]
-        grad = torch.empty_like(logits)
-        grad[rows:] = 0
-        loss, hits = torch.zeros(()), torch.zeros(())
-        for start in range(0, rows, LOSS_ROWS):
-            part = slice(start, min(start + LOSS_ROWS, rows))
-            at = index[part]
-            z = logits[part].float()
-            hits += (z.gather(-1, best[at, None])[:, 0] == z.amax(-1)).sum()
-            p = target[at].float().softmax(-1)
-            z = z.log_softmax(-1)
-            loss -= torch.dot(p.view(-1), z.view(-1))
-            grad[part] = z.exp_().sub_(p)
-        ctx.save_for_backward(grad)
-        ctx.rows = rows
-        share = hits / rows
-        ctx.mark_non_differentiable(share)
-        return loss / rows, share
-
-    @staticmethod
-    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, None, None, None]:
-        (grad,) = ctx.saved_tensors
-        return grad.mul_(grads[0] / ctx.rows), None, None, None
+ATTENTION, MLP = f"{LAYER}.self_attn", f"{LAYER}.mlp"
 
 
 class Eagle3Module(nn.Module):
-    """Parameters under their checkpoint names (dots become `__` inside torch).
+    """Float32 parameters under their checkpoint names (dots become `__` inside torch).
+
+    The forward computes in the dtype of `embedding`, on copies that `refresh` makes of the
+    matrices: call it after every change of the parameters.
 
     Args:
         checkpoint: where to start from.
         embedding: the target's token embedding `[vocab, H]`, frozen.
         max_positions: length of the rotary tables.
+        dtype: of the copies and activations.
+        frozen: names of tensors that do not learn.
     """
 
-    def __init__(self, checkpoint: Eagle3Checkpoint, embedding: Tensor, max_positions: int) -> None:
+    def __init__(
+        self,
+        checkpoint: Eagle3Checkpoint,
+        embedding: Tensor,
+        max_positions: int,
+        dtype: torch.dtype = torch.bfloat16,
+        frozen: frozenset[str] = frozenset(),
+    ) -> None:
         super().__init__()
         c = self.config = checkpoint.config
         self.target_ids = checkpoint.target_ids
-        self.embedding = embedding.bfloat16()
-        frozen = {"d2t", "t2d", "embed_tokens.weight"}
+        self.embedding = embedding.to(dtype)
+        absent = {"d2t", "t2d", "embed_tokens.weight"}
         self.weights = nn.ParameterDict(
             {
-                name.replace(".", "__"): nn.Parameter(tensor.float().clone())
+                name.replace(".", "__"): nn.Parameter(
+                    tensor.float().clone(), requires_grad=name not in frozen
+                )
                 for name, tensor in checkpoint.tensors.items()
-                if name not in frozen
+                if name not in absent
             }
         )
-        self.rope = Rope(c.head_dim, c.rope_theta, max_positions, torch.bfloat16, c.rope_scaling)
+        self.rope = Rope(c.head_dim, c.rope_theta, max_positions, dtype, c.rope_scaling)
+        self.matrices = {
+            name: Weight()
+            for name in ("fc", "qkv_e", "qkv_h", "o_proj", "gate_up", "down_proj", "lm_head")
+        }
+        heads, kv = c.num_heads * c.head_dim, c.num_kv_heads * c.head_dim
+        self.q_rows, self.kv_rows = (0, heads), (heads, heads + 2 * kv)
 
-    def w(self, name: str) -> Tensor:
+    def w(self, name: str) -> nn.Parameter:
+        """The parameter of a checkpoint's `name.weight`."""
         return self.weights[f"{name}.weight".replace(".", "__")]
 
-    def checkpoint(self) -> Eagle3Checkpoint:
-        """A copy of the current weights."""
-        tensors = {name.replace("__", "."): p.detach().clone() for name, p in self.weights.items()}
+    def learning(self) -> list[nn.Parameter]:
+        """The parameters that are not frozen."""
+        return [p for p in self.parameters() if p.requires_grad]
+
+    def checkpoint(self, weights: Mapping[str, Tensor] | None = None) -> Eagle3Checkpoint:
+        """A copy of the current weights, or of `weights` (named as in `self.weights`)."""
+        source = weights or self.weights
+        tensors = {name.replace("__", "."): p.detach().clone() for name, p in source.items()}
         return Eagle3Checkpoint(self.config, tensors, self.target_ids)
 
-    def unroll(self, taps: Tensor, tokens: Tensor, steps: int) -> Iterator[Tensor]:
-        """Yield the normed outputs `[B, T, H]` of `steps` steps.
+    @torch.no_grad()
+    def refresh(self) -> None:
+        """Copy the matrices into compute precision and clear all gradients."""
+        h, dtype = self.config.hidden_size, self.embedding.dtype
+        qkv = torch.cat([self.w(f"{ATTENTION}.{name}_proj") for name in "qkv"])
+        values = {
+            "fc": self.w("fc"),
+            "qkv_e": qkv[:, :h],
+            "qkv_h": qkv[:, h:],
+            "o_proj": self.w(f"{ATTENTION}.o_proj"),
+            "gate_up": torch.cat((self.w(f"{MLP}.gate_proj"), self.w(f"{MLP}.up_proj"))),
+            "down_proj": self.w(f"{MLP}.down_proj"),
+            "lm_head": self.w("lm_head"),
+        }
+        for name, value in values.items():
+            self.matrices[name].set(value, dtype)
+        for p in self.parameters():
+            if p.dim() == 1:  # `collect` overwrites those of matrices
+                p.grad = None
+
+    @torch.no_grad()
+    def collect(self) -> None:
+        """Write the matrices' gradients to their parameters, after `backward`.
+
+        `lm_head` gets one where its uses were noted, by whoever made the logits.
+        """
+        m = self.matrices
+        heads, end = self.q_rows[1], self.kv_rows[1]
+        middle = (heads + end) // 2
+        qkv = torch.cat((m["qkv_e"].gradient(), m["qkv_h"].gradient()), 1)
+        gate, up = m["gate_up"].gradient().chunk(2)
+        gradients = {
+            f"{ATTENTION}.q_proj": qkv[:heads],
+            f"{ATTENTION}.k_proj": qkv[heads:middle],
+            f"{ATTENTION}.v_proj": qkv[middle:end],
+            f"{ATTENTION}.o_proj": m["o_proj"].gradient(),
+            f"{MLP}.gate_proj": gate,
+            f"{MLP}.up_proj": up,
+            f"{MLP}.down_proj": m["down_proj"].gradient(),
+            "fc": m["fc"].gradient(),
+        }
+        if m["lm_head"].uses:
+            gradients["lm_head"] = m["lm_head"].gradient()
+        for name, gradient in gradients.items():
+            p = self.w(name)
+            if p.grad is None:
+                p.grad = torch.empty_like(p)
+            p.grad.copy_(gradient)
+
+    def run(self, pack: Pack, taps: Tensor, tokens: Tensor) -> Iterator[Tensor]:
+        """Yield the outputs before the final norm, `[pack.rows, H]`, of `pack.steps` steps.
 
         Args:
-            taps: `bf16[B, T, taps * H]` features of positions 0..T-1.
-            tokens: `i64[B, T + steps]`; step k reads `tokens[:, k + 1 : k + 1 + T]`, and its
-                output at t is about the token at t + k + 2.
+            taps: `[count * length, taps * H]` features of all positions, 0 beyond a text.
+            tokens: `i64[count * length]`, at t the token of position t + 1, any id beyond.
+
+        At step k the row of position t reads the token t + k + 1 and its output is about the
+        token t + k + 2.  Rows that would read beyond their text hold nothing of use.
         """
         c = self.config
-        batch, length, _ = taps.shape
-        groups = c.num_heads // c.num_kv_heads
-        eye = torch.eye(length, dtype=torch.bool)
-        visible = torch.ones_like(eye).tril()
-        x = F.linear(taps, self.w("fc"))
-        keys: list[Tensor] = []
-        values: list[Tensor] = []
-        for step in range(steps):
-            cos, sin = (t.squeeze(1) for t in self.rope.at(torch.arange(step, step + length)))
-            embedded = F.embedding(tokens[:, step + 1 : step + 1 + length], self.embedding)
-            q, k, v = self._qkv(x, embedded, cos, sin)
-            k, v = (t.repeat_interleave(groups, 1) for t in (k, v))
-            keys.append(k)
-            values.append(v)
-            out = F.scaled_dot_product_attention(
-                q, torch.cat(keys, 2), torch.cat(values, 2), attn_mask=visible
-            )
-            visible = torch.cat((visible, eye), 1)
-            out = out.transpose(1, 2).reshape(batch, length, -1)
-            x = x + F.linear(out, self.w(f"{LAYER}.self_attn.o_proj"))
+        kv_size = c.num_kv_heads * c.head_dim
+        x = self._linear(taps.to(self.embedding.dtype), "fc", "fc")
+        h = self._norm(x, f"{LAYER}.hidden_norm")
+        e = self._norm(F.embedding(tokens, self.embedding), f"{LAYER}.input_layernorm")
+        keys, values = self._text_keys(pack, e, h)
+        x, h, e = (Take.apply(t, pack.place, pack.real) for t in (x, h, e))
+        # The part of q, k, v that the embeddings give is the same at all steps, shifted by a row.
+        from_tokens = self._linear(e, "qkv_e", f"{ATTENTION}.q_proj")
+        own: list[Tensor] = []
+        for step in range(pack.steps):
+            cos, sin = self.rope.at(pack.position + step)
+            if step == 0:
+                q = from_tokens[:, : self.q_rows[1]]
+                q = self._linear(h, "qkv_h", f"{ATTENTION}.q_proj", self.q_rows, q)
+                q = Rotate.apply(q.view(pack.rows, -1, c.head_dim), cos, sin)
+            else:
+                h = self._norm(x, f"{LAYER}.hidden_norm")
+                said = F.pad(from_tokens[step:], (0, 0, 0, step))
+                qkv = self._linear(h, "qkv_h", f"{ATTENTION}.q_proj", addend=said)
+                qk = qkv[:, :-kv_size].view(pack.rows, -1, c.head_dim)
+                qk = Rotate.apply(qk, cos, sin)
+                q, k = qk[:, : c.num_heads], qk[:, c.num_heads :]
+                own += [k, qkv[:, -kv_size:].view(pack.rows, -1, c.head_dim)]
+            out = UnrolledAttention.apply(pack, q, keys, values, *own)
+            x = x + self._linear(out, "o_proj", f"{ATTENTION}.o_proj")
             y = self._norm(x, f"{LAYER}.post_attention_layernorm")
-            gate = F.silu(F.linear(y, self.w(f"{LAYER}.mlp.gate_proj")))
-            up = F.linear(y, self.w(f"{LAYER}.mlp.up_proj"))
-            x = x + F.linear(gate * up, self.w(f"{LAYER}.mlp.down_proj"))
-            yield self._norm(x, "norm")
+            y = SwiGlu.apply(self._linear(y, "gate_up", f"{MLP}.gate_proj"))
+            x = x + self._linear(y, "down_proj", f"{MLP}.down_proj")
+            yield x
+
+    def unroll(self, taps: Tensor, tokens: Tensor, steps: int) -> Iterator[Tensor]:
+        """Yield the normed outputs `[B, T, H]` of `steps` steps where every position drafts.
+
+        Args:
+            taps: `[B, T, taps * H]` features of positions 0..T-1.
+            tokens: `i64[B, T + steps]`; step k reads `tokens[:, k + 1 : k + 1 + T]`.
+        """
+        self.refresh()
+        batch, length, _ = taps.shape
+        # The last steps read tokens behind the features, so there are rows for these as well.
+        reach = length + steps - 1
+        pack = Pack.of([reach] * batch, [0] * batch, steps, self.embedding.dtype)
+        taps = F.pad(taps, (0, 0, 0, pack.length - length)).flatten(0, 1)
+        tokens = F.pad(tokens[:, 1 : reach + 1], (0, pack.length - reach)).flatten()
+        for x in self.run(pack, taps, tokens):
+            yield self.norm(x[: pack.real].view(batch, reach, -1)[:, :length].flatten(0, 1)).view(
+                batch, length, -1
+            )
+
+    def norm(self, x: Tensor) -> Tensor:
+        """The final norm of outputs `[R, H]`."""
+        return self._norm(x, "norm")
 
     def logits(self, normed: Tensor) -> Tensor:
         """Draft-vocabulary logits of rows `normed [R, H]`."""
-        return F.linear(normed, self.w("lm_head"))
+        return F.linear(normed, self.matrices["lm_head"].value)
+
+    def _text_keys(self, pack: Pack, e: Tensor, h: Tensor) -> tuple[Tensor, Tensor]:
+        """Keys and values `[count * kv, length + steps - 1, D]` of all positions at step 0."""
+        c = self.config
+        rows = self.kv_rows
+        kv = self._linear(e, "qkv_e", f"{ATTENTION}.k_proj", rows)
+        kv = self._linear(h, "qkv_h", f"{ATTENTION}.k_proj", rows, kv)
+        k, v = kv.view(-1, 2, c.num_kv_heads, c.head_dim).unbind(1)
+        k = Rotate.apply(k, *self.rope.at(torch.arange(pack.length).repeat(pack.count)))
+
+        def columns(t: Tensor) -> Tensor:
+            t = t.view(pack.count, pack.length, c.num_kv_heads, c.head_dim).transpose(1, 2)
+            return F.pad(t, (0, 0, 0, pack.steps - 1)).flatten(0, 1)
+
+        return columns(k), columns(v)
+
+    def _linear(
+        self,
+        x: Tensor,
+        matrix: str,
+        anchor: str,
+        rows: tuple[int, int] | None = None,
+        addend: Tensor | None = None,
+    ) -> Tensor:
+        weight = self.matrices[matrix]
+        span = rows or (0, weight.value.shape[0])
+        return Linear.apply(x, weight, span, self.w(anchor), addend)
 
     def _norm(self, x: Tensor, name: str) -> Tensor:
-        gain = self.w(name).to(x.dtype)
-        return F.rms_norm(x, (x.shape[-1],), gain, self.config.rms_norm_eps)
-
-    def _qkv(
-        self, x: Tensor, embedded: Tensor, cos: Tensor, sin: Tensor
-    ) -> tuple[Tensor, Tensor, Tensor]:
-        c = self.config
-        both = torch.cat(
-            (
-                self._norm(embedded, f"{LAYER}.input_layernorm"),
-                self._norm(x.to(embedded.dtype), f"{LAYER}.hidden_norm"),
-            ),
-            -1,
-        )
-
-        def heads(name: str, count: int) -> Tensor:
-            y = F.linear(both, self.w(f"{LAYER}.self_attn.{name}_proj"))
-            return y.view(*y.shape[:2], count, c.head_dim).transpose(1, 2)
-
-        q, k = heads("q", c.num_heads), heads("k", c.num_kv_heads)
-        return rotate(q, cos, sin), rotate(k, cos, sin), heads("v", c.num_kv_heads)
+        return RmsNorm.apply(x, self.w(name), self.config.rms_norm_eps)
 
 
 def initial_checkpoint(

@@ -189,6 +189,14 @@ class NativeTarget(Target[NativeSequence]):
         finally:
             torch.set_num_threads(threads)
 
+    @contextmanager
+    def one_thread(self) -> Iterator[None]:
+        threads, self.threads = self.threads, Threads(1)
+        try:
+            yield
+        finally:
+            self.threads = threads
+
     def follow(self, out: Pass, tree: DraftTree, test: NodeTest) -> Verdict:
         token = tree.token.numpy()
         walk = follow(
