@@ -89,7 +89,9 @@ def _line(
             return Item(_ids(row["p"]), _ids(row["o"]), kind)
         if "response" in row:
             return Item(tuple(encode_prompt(row["prompt"])), tuple(encode(row["response"])), kind)
-        turns = row["turns"] if "turns" in row else [row.get("prompt", row.get("question"))]
+        turns: list[Any] = (
+            row["turns"] if "turns" in row else [row.get("prompt", row.get("question"))]
+        )
         if not turns or not all(isinstance(turn, str) and turn.strip() for turn in turns):
             raise ValueError("no text")
         return Question(kind, tuple(turns))
