@@ -19,17 +19,18 @@ from torch import Tensor
 from adaptivespec.core.errors import CheckpointError, NumericalError
 from adaptivespec.draft.eagle3_checkpoint import Eagle3Checkpoint
 from adaptivespec.train.batch import Batch, Batcher, TextFeatures
+from adaptivespec.train.corpus import Item
 from adaptivespec.train.grow_head import tied
 from adaptivespec.train.loss import OutputLoss
 from adaptivespec.train.model import Eagle3Module
 from adaptivespec.train.ops import Take
 from adaptivespec.train.options import Progress, TrainEvent, TrainOptions
 from adaptivespec.train.pack import LENGTH_STEP, ROWS_STEP, rounded
+from adaptivespec.train.state import REMEDY, STATE_FILE, load_state, save_state
 from adaptivespec.train.teacher import Teacher
 
 __all__ = ["LOG_FILE", "STATE_FILE", "HeadTrainer", "Progress", "TrainEvent", "TrainOptions"]
 
-STATE_FILE = "training-state.pt"
 LOG_FILE = "log.jsonl"
 #: Texts that a held-out check computes together.
 CHECK_TEXTS = 8
@@ -235,7 +236,7 @@ class HeadTrainer:
     def evaluate(self) -> dict[str, Any]:
         """Top-1 accuracy per unroll step on the held-out texts, in all and by kind; mean loss."""
         steps, items = self.options.unroll_steps, self.held_out_set.items
-        hits: dict[str, Tensor] = {}
+        hits = {name: torch.zeros(2, steps) for name in ("all", *sorted({_kind(i) for i in items}))}
         losses = torch.zeros(steps)
         order = sorted(range(len(items)), key=lambda i: len(items[i].tokens))
         with self._averaged():
@@ -250,9 +251,9 @@ class HeadTrainer:
                     table[:, 1, k] = torch.bincount(text, minlength=len(part))
                     losses[k] += result.losses.sum()
                 for i, row in zip(part, table, strict=True):
-                    for name in ("all", items[i].kind or "other"):
-                        hits[name] = hits.get(name, torch.zeros(2, steps)) + row
-        share = {name: h[0] / h[1].clamp(min=1) for name, h in sorted(hits.items())}
+                    hits["all"] += row
+                    hits[_kind(items[i])] += row
+        share = {name: h[0] / h[1].clamp(min=1) for name, h in hits.items()}
         return {
             "accuracy": {name: [round(float(v), 4) for v in row] for name, row in share.items()},
             "loss": [round(float(v), 4) for v in losses / hits["all"][1].clamp(min=1)],
@@ -315,39 +316,24 @@ class HeadTrainer:
         self.progress(TrainEvent("check", self.step, self.total_steps, row))
 
     def _save_state(self) -> None:
-        state = {
-            "step": self.step,
-            "tokens": self.tokens,
-            "seconds": self.seconds,
-            "options": asdict(self.options),
-            "weights": self.module.state_dict(),
-            "average": self.average,
-            "optimiser": self.optimiser.state_dict(),
-        }
-        partial = self.output / (STATE_FILE + ".partial")
-        torch.save(state, partial)
-        partial.replace(self.output / STATE_FILE)
+        save_state(
+            self.output / STATE_FILE,
+            {
+                "step": self.step,
+                "tokens": self.tokens,
+                "seconds": self.seconds,
+                "options": asdict(self.options),
+                "weights": self.module.state_dict(),
+                "average": self.average,
+                "optimiser": self.optimiser.state_dict(),
+            },
+        )
 
     def _resume(self) -> None:
         path = self.output / STATE_FILE
-        if not path.exists():
+        state = load_state(path, self.options)
+        if state is None:
             return
-        remedy = "Give another --output, or remove the file to start again"
-        try:
-            state = torch.load(path, weights_only=True)
-            made_with = state["options"]
-        except Exception as error:  # a damaged pickle raises whatever its bytes lead to
-            raise CheckpointError(
-                f"{path} cannot be resumed: {error!r}", field="output", remedy=remedy
-            ) from error
-        options = asdict(self.options)
-        differ = [n for n in TrainOptions.fixed() if made_with.get(n) != options[n]]
-        if differ:
-            raise CheckpointError(
-                f"{path} was made with other values of {', '.join(differ)}",
-                field="output",
-                remedy=f"Give the same options to go on. {remedy}",
-            )
         try:
             self.module.load_state_dict(state["weights"])
             self.optimiser.load_state_dict(state["optimiser"])
@@ -355,5 +341,9 @@ class HeadTrainer:
             self.step, self.tokens, self.seconds = state["step"], state["tokens"], state["seconds"]
         except (RuntimeError, KeyError, ValueError) as error:
             raise CheckpointError(
-                f"{path} is of another head: {error}", field="output", remedy=remedy
+                f"{path} is of another head: {error}", field="output", remedy=REMEDY
             ) from error
+
+
+def _kind(item: Item) -> str:
+    return item.kind or "other"
