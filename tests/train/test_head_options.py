@@ -58,8 +58,9 @@ class Exact(HeadTrainer):
     dtype = torch.float32
 
 
-def exact(texts: Random, **options: Any) -> Exact:
-    return Exact(teacher(), tiny.head(), texts, texts, Path("none"), TrainOptions(**options))
+def exact(texts: Random, workers: int = 1, **options: Any) -> Exact:
+    chosen = TrainOptions(**options)
+    return Exact(teacher(), tiny.head(), texts, texts, Path("none"), chosen, workers=workers)
 
 
 def plain_outputs(w: dict[str, Tensor], text: Sequence_, steps: int) -> list[Tensor]:
@@ -163,7 +164,7 @@ def test_a_check_is_the_plain_accuracy_by_kind() -> None:
     weights = {name.replace("__", "."): p.detach() for name, p in made.module.weights.items()}
     for kind in ("all", "a", "b"):
         some = [t for t, i in zip(texts.texts, texts.items, strict=True) if kind in ("all", i.kind)]
-        losses, hits = plain_losses(weights, some, 3)
+        losses, hits = plain_losses(weights, some, 5)
         assert got["accuracy"][kind] == pytest.approx(hits, abs=1e-4)
         if kind == "all":
             assert got["loss"] == pytest.approx([float(v) for v in losses], abs=1e-3)
@@ -199,19 +200,38 @@ def test_gradients_do_not_add_up_between_steps() -> None:
 def test_a_share_of_the_rows_is_chosen_by_seed_at_later_steps_only() -> None:
     texts = Random([(3, 80), (5, 60)], seed=3)
     whole, part = exact(texts), exact(texts, loss_rows=0.25)
-    batch = part.batcher(texts.texts)
+    made = part.lanes[0].part(texts.texts, "0-0")
+    again = part.lanes[0].part(texts.texts, "0-0")
+    other = part.lanes[0].part(texts.texts, "1-0")
     for k in range(3):
-        rows, at = batch.counted(k)
-        chosen, their = part._chosen(k, rows, at)
+        rows, at = made.batch.counted(k)
+        chosen, their = made.chosen[k]
         assert chosen.numel() == (rows.numel() if k == 0 else math.ceil(rows.numel() / 4))
         assert set(chosen.tolist()) <= set(rows.tolist())
         assert torch.equal(their, at[torch.isin(rows, chosen)])
-        assert torch.equal(chosen, part._chosen(k, rows, at)[0])
-    part.step = 1
-    rows, at = batch.counted(1)
-    first = exact(texts, loss_rows=0.25)._chosen(1, rows, at)[0]
-    assert not torch.equal(part._chosen(1, rows, at)[0], first)
+        assert torch.equal(chosen, again.chosen[k][0])
+    assert not torch.equal(made.chosen[1][0], other.chosen[1][0])
     assert part._gradients([0, 1])[0][0] == whole._gradients([0, 1])[0][0]
+
+
+@pytest.mark.parametrize("workers", [2, 3])
+def test_lanes_share_a_batch_and_change_nothing_but_rounding(workers: int) -> None:
+    texts = Random([(3, 30), (5, 31), (4, 33), (6, 35)], seed=4)
+    alone, shared = exact(texts), exact(texts, workers=workers)
+    assert len(shared.lanes) == workers
+    with shared._threads():
+        for batch in ([0, 1, 2, 3], [3, 1], [2], [0, 1, 2, 3]):
+            expected, got = alone._gradients(batch), shared._gradients(batch)
+            assert got[0] == pytest.approx(expected[0], rel=1e-5)
+            assert got[1] == pytest.approx(expected[1])
+            for name, p in alone.module.weights.items():
+                mine = shared.module.weights[name].grad
+                assert mine is not None, name
+                torch.testing.assert_close(mine, p.grad, rtol=1e-4, atol=1e-6)
+            with torch.no_grad():  # what a step changes, the lanes follow
+                for module in (alone.module, shared.module):
+                    for p in module.weights.values():
+                        p.mul_(1.01)
 
 
 def test_a_batch_without_a_row_that_counts_changes_nothing() -> None:

@@ -8,8 +8,9 @@ import random
 import time
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -18,35 +19,27 @@ from torch import Tensor
 
 from adaptivespec.core.errors import CheckpointError, NumericalError
 from adaptivespec.draft.eagle3_checkpoint import Eagle3Checkpoint
-from adaptivespec.train.batch import Batch, Batcher, TextFeatures
+from adaptivespec.train.batch import TextFeatures
 from adaptivespec.train.corpus import Item
 from adaptivespec.train.grow_head import tied
-from adaptivespec.train.loss import OutputLoss
+from adaptivespec.train.lane import Lane
 from adaptivespec.train.model import Eagle3Module
-from adaptivespec.train.ops import Take
 from adaptivespec.train.options import Progress, TrainEvent, TrainOptions
-from adaptivespec.train.pack import LENGTH_STEP, ROWS_STEP, rounded
+from adaptivespec.train.pack import LENGTH_STEP, rounded
 from adaptivespec.train.state import REMEDY, STATE_FILE, load_state, save_state
 from adaptivespec.train.teacher import Teacher
 
 __all__ = ["LOG_FILE", "STATE_FILE", "HeadTrainer", "Progress", "TrainEvent", "TrainOptions"]
 
 LOG_FILE = "log.jsonl"
+#: Unroll steps of the held-out checks, however many are trained.
+CHECK_STEPS = 5
 #: Texts that a held-out check computes together.
 CHECK_TEXTS = 8
 #: Optimiser steps that the reported speed is a mean of.
 SPEED_STEPS = 20
 #: Optimiser steps between two updates of the moving average, whose decay is taken to this power.
 AVERAGE_STEPS = 4
-
-
-@dataclass
-class StepResult:
-    """One unroll step of a batch at the rows that count."""
-
-    rows: Tensor  # i64[n], packed rows
-    losses: Tensor  # f32[n]
-    hits: Tensor  # bool[n], whether the head's first choice is the target's
 
 
 class HeadTrainer:
@@ -61,6 +54,7 @@ class HeadTrainer:
         start: the head to train; its config says how many taps the features hold.
         train, held_out: texts with features that exist already.
         check: optional; called with the current head at every checkpoint, its numbers are logged.
+        workers: threads that share a batch. Their number changes how sums are rounded.
     """
 
     #: Of activations and of the weights' copies that compute; parameters are float32.
@@ -76,19 +70,24 @@ class HeadTrainer:
         options: TrainOptions,
         progress: Progress | None = None,
         check: Callable[[Eagle3Checkpoint], dict[str, float]] | None = None,
+        workers: int = 1,
     ) -> None:
         start.check_target(teacher.vocab_size, teacher.hidden_size)
         self.train_set, self.held_out_set = train, held_out
         self.options, self.output, self.check = options, output, check
         self.progress = progress or (lambda event: None)
         longest = max(len(i.tokens) for store in (train, held_out) for i in store.items)
-        positions = rounded(longest + options.unroll_steps, LENGTH_STEP) + options.unroll_steps
+        most_steps = max(options.unroll_steps, CHECK_STEPS)
+        positions = rounded(longest + most_steps, LENGTH_STEP) + most_steps
         frozen = frozenset({"lm_head.weight"} if options.tie_output else ())
         start = tied(start, teacher) if options.tie_output else start
         self.module = Eagle3Module(start, teacher.embedding, positions, self.dtype, frozen)
-        self.batcher = Batcher(teacher, start.target_ids, options.unroll_steps, self.dtype)
-        lm_head = self.module.matrices["lm_head"]
-        self.output_loss = OutputLoss(lm_head, start.config.draft_vocab_size)
+        siblings = [self.module.sibling() for _ in range(min(workers, options.batch_size) - 1)]
+        self.lanes = [
+            Lane(module, teacher, options, options.unroll_steps)
+            for module in (self.module, *siblings)
+        ]
+        self.checks = Lane(self.module, teacher, options, CHECK_STEPS)
         self.optimiser = torch.optim.AdamW(
             self.module.learning(),
             lr=options.learning_rate,
@@ -102,6 +101,7 @@ class HeadTrainer:
             else None
         )
         self.step, self.tokens, self.seconds = 0, 0, 0.0
+        self._map: Callable[..., Iterator[Any]] = map
         self.total_steps = math.ceil(len(train.items) / options.batch_size) * options.epochs
 
     def run(self) -> Eagle3Checkpoint:
@@ -116,12 +116,29 @@ class HeadTrainer:
         if self.step == 0:
             self._save(self.evaluate())
         try:
-            self._train()
+            with self._threads():
+                self._train()
         except KeyboardInterrupt:
             self._save_state()
             raise
         self._save(self.evaluate())
         return self.checkpoint()
+
+    @contextmanager
+    def _threads(self) -> Iterator[None]:
+        """Threads of the lanes, if there are several; each computes with one torch thread."""
+        if len(self.lanes) == 1:
+            yield
+            return
+        threads = torch.get_num_threads()
+        torch.set_num_threads(1)
+        try:
+            with ThreadPoolExecutor(len(self.lanes), initializer=_one_thread) as pool:
+                self._map = pool.map
+                yield
+        finally:
+            self._map = map
+            torch.set_num_threads(threads)
 
     def checkpoint(self) -> Eagle3Checkpoint:
         """A copy of the head as it is written: the average where there is one."""
@@ -172,20 +189,24 @@ class HeadTrainer:
     def _gradients(self, texts: Sequence[int]) -> tuple[list[float], list[float]]:
         """Give every learning parameter its gradient; see `_train_step`."""
         self.module.refresh()
-        batch = self.batcher([self.train_set[i] for i in texts])
-        outputs, gradients, losses, accuracy = [], [], [], []
-        for k, (normed, gradient, result) in enumerate(self._unrolled(batch, learn=True)):
-            count = max(result.rows.numel(), 1)
-            share = self.options.step_weight**k / count
-            outputs.append(normed)
-            gradients.append(self.output_loss.backward(normed, gradient, share))
-            losses.append(float(result.losses.sum()) / count)
-            accuracy.append(float(result.hits.sum()) / count)
+        lanes = self.lanes[: len(texts)]
+        for lane in lanes[1:]:
+            lane.module.follow(self.module)
+        # A batch is of like length in rising order, so every lane gets about as much.
+        shares = [[self.train_set[i] for i in texts[n :: len(lanes)]] for n in range(len(lanes))]
+        names = [f"{self.step}-{n}" for n in range(len(lanes))]
+        parts = list(self._map(Lane.part, lanes, shares, names))
+        counts = [sum(each) for each in zip(*(part.counts for part in parts), strict=True)]
+        learned = list(self._map(Lane.learn, lanes, parts, [counts] * len(lanes)))
+        losses = _means([part.losses for part in learned], counts)
+        accuracy = _means([part.hits for part in learned], counts)
         self._require_finite("loss", sum(losses))
-        if not self.options.tie_output:
-            self.output_loss.finish()
-        torch.autograd.backward(outputs, gradients)
-        self.module.collect()
+        for name, p in self.module.weights.items():
+            found = [part.gradients[name] for part in learned if name in part.gradients]
+            if found:
+                p.grad = found[0].float() if p.grad is None else p.grad.copy_(found[0])
+                for other in found[1:]:
+                    p.grad.add_(other)
         return losses, accuracy
 
     def _rate(self) -> float:
@@ -196,31 +217,6 @@ class HeadTrainer:
         return (
             options.learning_rate * rise * (options.final_rate + (1 - options.final_rate) * cosine)
         )
-
-    def _unrolled(self, batch: Batch, learn: bool) -> Iterator[tuple[Tensor, Tensor, StepResult]]:
-        """Per unroll step the normed rows, their logits' gradient, and the result."""
-        self.output_loss.begin(batch.pack.rows * self.options.unroll_steps)
-        for k, x in enumerate(self.module.run(batch.pack, batch.taps, batch.tokens)):
-            rows, at = batch.counted(k)
-            if learn:
-                rows, at = self._chosen(k, rows, at)
-            count = rows.numel()
-            index = torch.cat((rows, rows.new_zeros(rounded(count, ROWS_STEP) - count)))
-            normed = self.module.norm(Take.apply(x, index, count))
-            losses, hits, gradient = self.output_loss.forward(
-                normed, batch.wanted, at, batch.best[at], exact=not learn
-            )
-            yield normed, gradient, StepResult(rows, losses, hits)
-
-    def _chosen(self, step: int, rows: Tensor, at: Tensor) -> tuple[Tensor, Tensor]:
-        """The rows whose loss is taken, see `TrainOptions.loss_rows`."""
-        if step == 0 or self.options.loss_rows == 1:
-            return rows, at
-        seed = random.Random(f"{self.options.seed}-{self.step}-{step}").getrandbits(62)  # noqa: S311
-        generator = torch.Generator().manual_seed(seed)
-        count = math.ceil(rows.numel() * self.options.loss_rows)
-        kept = torch.randperm(rows.numel(), generator=generator)[:count].sort().values
-        return rows[kept], at[kept]
 
     @torch.no_grad()
     def _update_average(self) -> None:
@@ -235,24 +231,23 @@ class HeadTrainer:
     @torch.no_grad()
     def evaluate(self) -> dict[str, Any]:
         """Top-1 accuracy per unroll step on the held-out texts, in all and by kind; mean loss."""
-        steps, items = self.options.unroll_steps, self.held_out_set.items
-        hits = {name: torch.zeros(2, steps) for name in ("all", *sorted({_kind(i) for i in items}))}
+        steps, items = CHECK_STEPS, self.held_out_set.items
+        hits: dict[str, Tensor] = {}
         losses = torch.zeros(steps)
         order = sorted(range(len(items)), key=lambda i: len(items[i].tokens))
         with self._averaged():
             self.module.refresh()
             for start in range(0, len(order), CHECK_TEXTS):
                 part = order[start : start + CHECK_TEXTS]
-                batch = self.batcher([self.held_out_set[i] for i in part])
                 table = torch.zeros(len(part), 2, steps)  # [text, hits or rows, step]
-                for k, (_, _, result) in enumerate(self._unrolled(batch, learn=False)):
-                    text = batch.text[result.rows]
+                texts = [self.held_out_set[i] for i in part]
+                for k, (text, result) in enumerate(self.checks.judge(texts)):
                     table[:, 0, k].index_add_(0, text, result.hits.float())
                     table[:, 1, k] = torch.bincount(text, minlength=len(part))
                     losses[k] += result.losses.sum()
                 for i, row in zip(part, table, strict=True):
-                    hits["all"] += row
-                    hits[_kind(items[i])] += row
+                    for name in ("all", items[i].kind or "other"):
+                        hits[name] = hits.get(name, torch.zeros(2, steps)) + row
         share = {name: h[0] / h[1].clamp(min=1) for name, h in hits.items()}
         return {
             "accuracy": {name: [round(float(v), 4) for v in row] for name, row in share.items()},
@@ -347,3 +342,13 @@ class HeadTrainer:
 
 def _kind(item: Item) -> str:
     return item.kind or "other"
+
+
+def _one_thread() -> None:
+    torch.set_num_threads(1)
+
+
+def _means(sums: Sequence[Sequence[float]], counts: Sequence[int]) -> list[float]:
+    """Per unroll step the sums of all lanes over the rows that counted."""
+    total = (sum(each) for each in zip(*sums, strict=True))
+    return [value / max(count, 1) for value, count in zip(total, counts, strict=True)]

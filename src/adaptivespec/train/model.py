@@ -10,6 +10,7 @@ computed on the packed rows of the responses (`Pack`).
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Iterator, Mapping
 
 import torch
@@ -83,6 +84,34 @@ class Eagle3Module(nn.Module):
         tensors = {name.replace("__", "."): p.detach().clone() for name, p in source.items()}
         return Eagle3Checkpoint(self.config, tensors, self.target_ids)
 
+    def sibling(self) -> Eagle3Module:
+        """A module of another thread: it shares the matrices and has gradients of its own.
+
+        It computes with what `follow` takes over.
+        """
+        other = copy.copy(self)
+        other._modules = dict(self._modules)
+        other.weights = nn.ParameterDict(
+            {
+                name: p
+                if p.dim() > 1
+                else nn.Parameter(p.detach().clone(), requires_grad=p.requires_grad)
+                for name, p in self.weights.items()
+            }
+        )
+        other.matrices = {name: Weight() for name in self.matrices}
+        return other
+
+    @torch.no_grad()
+    def follow(self, other: Eagle3Module) -> None:
+        """Compute with the weights of a sibling, as its last `refresh` left them."""
+        for name, matrix in self.matrices.items():
+            matrix.value, matrix.uses = other.matrices[name].value, {}
+        for name, p in self.weights.items():
+            if p.dim() == 1:
+                p.copy_(other.weights[name])
+                p.grad = None
+
     @torch.no_grad()
     def refresh(self) -> None:
         """Copy the matrices into compute precision and clear all gradients."""
@@ -100,21 +129,21 @@ class Eagle3Module(nn.Module):
         for name, value in values.items():
             self.matrices[name].set(value, dtype)
         for p in self.parameters():
-            if p.dim() == 1:  # `collect` overwrites those of matrices
+            if p.dim() == 1:  # those of matrices are noted elsewhere
                 p.grad = None
 
     @torch.no_grad()
-    def collect(self) -> None:
-        """Write the matrices' gradients to their parameters, after `backward`.
+    def gradients(self) -> dict[str, Tensor]:
+        """The gradients of all that learns after `backward`, named as in `self.weights`.
 
-        `lm_head` gets one where its uses were noted, by whoever made the logits.
+        `lm_head` has one where its uses were noted, by whoever made the logits.
         """
         m = self.matrices
         heads, end = self.q_rows[1], self.kv_rows[1]
         middle = (heads + end) // 2
         qkv = torch.cat((m["qkv_e"].gradient(), m["qkv_h"].gradient()), 1)
         gate, up = m["gate_up"].gradient().chunk(2)
-        gradients = {
+        found = {
             f"{ATTENTION}.q_proj": qkv[:heads],
             f"{ATTENTION}.k_proj": qkv[heads:middle],
             f"{ATTENTION}.v_proj": qkv[middle:end],
@@ -125,12 +154,10 @@ class Eagle3Module(nn.Module):
             "fc": m["fc"].gradient(),
         }
         if m["lm_head"].uses:
-            gradients["lm_head"] = m["lm_head"].gradient()
-        for name, gradient in gradients.items():
-            p = self.w(name)
-            if p.grad is None:
-                p.grad = torch.empty_like(p)
-            p.grad.copy_(gradient)
+            found["lm_head"] = m["lm_head"].gradient()
+        named = {f"{name}.weight".replace(".", "__"): value for name, value in found.items()}
+        gains = {n: p.grad for n, p in self.weights.items() if p.dim() == 1 and p.grad is not None}
+        return named | gains
 
     def run(self, pack: Pack, taps: Tensor, tokens: Tensor) -> Iterator[Tensor]:
         """Yield the outputs before the final norm, `[pack.rows, H]`, of `pack.steps` steps.

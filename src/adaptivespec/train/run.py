@@ -106,6 +106,7 @@ class HeadRun:
             CheckpointError: `output` holds the state of another run.
         """
         shards, train, held_out = self.prepare()
+        workers = torch.get_num_threads()
         config = ModelConfig.from_dir(self.model_path)
         weights = load_weights(self.model_path, config)
         teacher = _teacher(weights, config)
@@ -120,6 +121,7 @@ class HeadRun:
             self.training,
             self.progress,
             self._check(held_out),
+            workers,
         )
         head = trainer.run()
         write_card(self.output, self.engine.model_name, head, self.training, train, held_out)
