@@ -199,6 +199,14 @@ def test_a_stopped_run_goes_on_as_if_it_had_not_stopped(
         assert torch.equal(tensor, resumed.tensors[name]), name
 
 
+def test_max_steps_ends_the_schedule_wherever_the_epochs_are(tmp_path: Path) -> None:
+    for steps, done in ((3, 3), (6, 6), (50, 8)):
+        made = trainer(tmp_path / str(steps), max_steps=steps)
+        made.run()
+        assert (made.step, made.total_steps) == (done, done)
+        assert made._rate() == pytest.approx(0.03 * 3e-3)
+
+
 def test_an_interrupted_run_keeps_its_steps(tmp_path: Path) -> None:
     made = trainer(tmp_path)
 

@@ -112,6 +112,14 @@ class TrainingOptions:
     """How it is trained."""
 
     epochs: Annotated[int, option("--epochs", panel=TRAINING, help="Passes over the corpus.")] = 3
+    max_steps: Annotated[
+        int | None,
+        option(
+            "--max-steps",
+            panel=TRAINING,
+            help="Optimiser steps after which the schedule ends, though epochs are left.",
+        ),
+    ] = None
     batch_size: Annotated[
         int, option("--batch-size", panel=TRAINING, help="Texts per optimiser step.")
     ] = 4

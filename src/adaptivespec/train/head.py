@@ -102,7 +102,10 @@ class HeadTrainer:
         )
         self.step, self.tokens, self.seconds = 0, 0, 0.0
         self._map: Callable[..., Iterator[Any]] = map
-        self.total_steps = math.ceil(len(train.items) / options.batch_size) * options.epochs
+        self.per_epoch = math.ceil(len(train.items) / options.batch_size)
+        self.total_steps = self.per_epoch * options.epochs
+        if options.max_steps is not None:
+            self.total_steps = min(self.total_steps, options.max_steps)
 
     def run(self) -> Eagle3Checkpoint:
         """Train to the end of the schedule, or until `max_minutes`; returns the head.
@@ -147,12 +150,14 @@ class HeadTrainer:
     def _train(self) -> None:
         """Optimiser steps until the schedule or the allowed time ends."""
         options = self.options
-        per_epoch = self.total_steps // options.epochs
         recent: deque[tuple[int, float]] = deque(maxlen=SPEED_STEPS)
         saved = last = time.monotonic()
         while self.step < self.total_steps:
-            epoch = self.step // per_epoch
-            for batch in self._batches(epoch)[self.step - epoch * per_epoch :]:
+            epoch = self.step // self.per_epoch
+            left = slice(
+                self.step - epoch * self.per_epoch, self.total_steps - epoch * self.per_epoch
+            )
+            for batch in self._batches(epoch)[left]:
                 loss, accuracy = self._train_step(batch)
                 now = time.monotonic()
                 tokens = sum(len(self.train_set.items[i].response) for i in batch)

@@ -18,6 +18,7 @@ class TrainOptions:
 
     Attributes:
         epochs: passes over the corpus.
+        max_steps: optimiser steps after which the schedule ends, though epochs are left; or None.
         batch_size: texts per optimiser step.
         learning_rate: the peak.
         warmup_steps: steps of linear rise to the peak; 0 for none.
@@ -34,6 +35,7 @@ class TrainOptions:
     """
 
     epochs: int = 3
+    max_steps: int | None = None
     batch_size: int = 4
     learning_rate: float = 1e-3
     warmup_steps: int = 40
@@ -50,6 +52,7 @@ class TrainOptions:
     def __post_init__(self) -> None:
         for name, low in (("epochs", 1), ("batch_size", 1), ("unroll_steps", 1)):
             self._check(name, getattr(self, name) >= low, f"at least {low}")
+        self._check("max_steps", self.max_steps is None or self.max_steps > 0, "above 0")
         self._check("warmup_steps", self.warmup_steps >= 0, "at least 0")
         self._check("learning_rate", 0 < self.learning_rate < 1, "in (0, 1)")
         self._check("final_rate", 0 <= self.final_rate <= 1, "in [0, 1]")
