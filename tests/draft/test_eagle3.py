@@ -16,7 +16,7 @@ from adaptivespec.draft.eagle3_checkpoint import Eagle3Checkpoint, Eagle3Config
 from adaptivespec.draft.growth import Growth
 from adaptivespec.policy.base import TreePlan, available_nodes
 from adaptivespec.policy.plan import Stop
-from adaptivespec.train.model import Eagle3Module
+from adaptivespec.train.head.model import Eagle3Module
 from fakes import tiny
 
 PROMPT = [5, 9, 11, 2, 40, 7, 33]

@@ -17,12 +17,13 @@ from torch import Tensor
 from adaptivespec.core.errors import CheckpointError, ConfigError
 from adaptivespec.draft.eagle3_checkpoint import LAYER, Eagle3Checkpoint
 from adaptivespec.nn.rope import Rope, rotate
-from adaptivespec.train.corpus import Item
-from adaptivespec.train.features import Sequence_
-from adaptivespec.train.grow_head import grow, tied
-from adaptivespec.train.head import HeadTrainer, TrainOptions
-from adaptivespec.train.model import Eagle3Module
-from adaptivespec.train.teacher import Teacher
+from adaptivespec.train.data.corpus import Item
+from adaptivespec.train.data.features import Sequence_
+from adaptivespec.train.head.grow import grow, tied
+from adaptivespec.train.head.model import Eagle3Module
+from adaptivespec.train.head.options import TrainOptions
+from adaptivespec.train.head.teacher import Teacher
+from adaptivespec.train.head.trainer import HeadTrainer
 from fakes import tiny
 
 VOCAB, HIDDEN, EOS = 61, 32, 0

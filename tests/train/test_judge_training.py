@@ -14,10 +14,8 @@ import torch
 
 from adaptivespec.core.errors import CheckpointError, ConfigError
 from adaptivespec.engine.engine import Engine
-from adaptivespec.train.flips import FLIPS_FILE, Flip, FlipMiner, FlipOptions
-from adaptivespec.train.head import TrainEvent
-from adaptivespec.train.judge import JudgeRun
-from adaptivespec.train.probe import (
+from adaptivespec.train.events import TrainEvent
+from adaptivespec.train.judge.fit import (
     FitOptions,
     at_precision,
     auc,
@@ -25,7 +23,9 @@ from adaptivespec.train.probe import (
     fit_flips,
     fit_logistic,
 )
-from adaptivespec.train.prompts import NUMBER, extractor, read_prompts
+from adaptivespec.train.judge.flips import FLIPS_FILE, Flip, FlipMiner, FlipOptions
+from adaptivespec.train.judge.prompts import NUMBER, extractor, read_prompts
+from adaptivespec.train.judge.run import JudgeRun
 from adaptivespec.verify.probe import Probe
 from fakes import scripted, tiny_engine
 

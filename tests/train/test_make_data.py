@@ -11,14 +11,14 @@ import pytest
 import torch
 
 from adaptivespec.core.errors import CheckpointError, ConfigError
-from adaptivespec.train import make_data
-from adaptivespec.train import plan as plan_module
-from adaptivespec.train.answers import TOP_K, Answer, Job, answers
-from adaptivespec.train.corpus import Item, loop_start
-from adaptivespec.train.features import FeatureShards, FeatureStore, features_of
-from adaptivespec.train.make_data import CorpusMaker
-from adaptivespec.train.plan import MakeOptions, endless_plan, plan
-from adaptivespec.train.questions import Question
+from adaptivespec.train.data import make as make_data
+from adaptivespec.train.data import plan as plan_module
+from adaptivespec.train.data.answers import TOP_K, Answer, Job, answers
+from adaptivespec.train.data.corpus import Item, loop_start
+from adaptivespec.train.data.features import FeatureShards, FeatureStore, features_of
+from adaptivespec.train.data.make import CorpusMaker
+from adaptivespec.train.data.plan import MakeOptions, endless_plan, plan
+from adaptivespec.train.data.questions import Question
 from fakes import tiny
 from fakes.tiny_engine import NumberTokenizer
 

@@ -12,13 +12,13 @@ from pathlib import Path
 
 import pytest
 
-import adaptivespec.train.questions as package
+import adaptivespec.train.data.questions as package
 from adaptivespec.core.errors import ConfigError
-from adaptivespec.train.questions import KINDS, Question, questions
-from adaptivespec.train.questions.code import COMPLETE
-from adaptivespec.train.questions.functions import compose
-from adaptivespec.train.questions.grammar import expand, polish
-from adaptivespec.train.questions.tasks import MAKERS, TASKS
+from adaptivespec.train.data.questions import KINDS, Question, questions
+from adaptivespec.train.data.questions.code import COMPLETE
+from adaptivespec.train.data.questions.functions import compose
+from adaptivespec.train.data.questions.grammar import expand, polish
+from adaptivespec.train.data.questions.tasks import MAKERS, TASKS
 
 SAMPLE = 3000
 WINDOW = 10

@@ -15,13 +15,15 @@ import torch.nn.functional as F
 from adaptivespec.core.errors import CheckpointError, ConfigError, NumericalError
 from adaptivespec.draft.eagle3_checkpoint import Eagle3Checkpoint
 from adaptivespec.nn.attention import additive_mask, causal
-from adaptivespec.train.corpus import Item, clean, loop_start, read_corpus, split
-from adaptivespec.train.features import Sequence_
-from adaptivespec.train.head import HeadTrainer, TrainEvent, TrainOptions
-from adaptivespec.train.loss import SoftCrossEntropy
-from adaptivespec.train.model import initial_checkpoint
-from adaptivespec.train.questions import Question
-from adaptivespec.train.teacher import Teacher
+from adaptivespec.train.data.corpus import Item, clean, loop_start, read_corpus, split
+from adaptivespec.train.data.features import Sequence_
+from adaptivespec.train.data.questions import Question
+from adaptivespec.train.events import TrainEvent
+from adaptivespec.train.head.loss import SoftCrossEntropy
+from adaptivespec.train.head.model import initial_checkpoint
+from adaptivespec.train.head.options import TrainOptions
+from adaptivespec.train.head.teacher import Teacher
+from adaptivespec.train.head.trainer import HeadTrainer
 from fakes import tiny
 
 

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from adaptivespec.cli.play import Played
     from adaptivespec.engine import TokenInfo
     from adaptivespec.engine.weights.progress import ProgressEvent
-    from adaptivespec.train.head import TrainEvent
+    from adaptivespec.train.events import TrainEvent
 
 __all__ = [
     "KindPainter",

@@ -181,8 +181,8 @@ def train_head(
     """
     from adaptivespec.engine.loading import load_head
     from adaptivespec.engine.weights import resolve_model
-    from adaptivespec.train.head import TrainOptions
-    from adaptivespec.train.run import CorpusOptions, HeadRun
+    from adaptivespec.train.head.options import TrainOptions
+    from adaptivespec.train.head.run import CorpusOptions, HeadRun
 
     if not data.data and data.make_data is None:
         raise ConfigError(

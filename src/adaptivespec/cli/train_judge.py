@@ -97,10 +97,10 @@ def train_judge(
     is harmless when the final answer stays the same. Writes config.json, model.safetensors and a
     card that says how well the head does on held-out prompts, and how well the margin does.
     """
-    from adaptivespec.train.flips import FlipOptions
-    from adaptivespec.train.judge import JudgeRun
-    from adaptivespec.train.probe import FitOptions
-    from adaptivespec.train.prompts import NUMBER
+    from adaptivespec.train.judge.fit import FitOptions
+    from adaptivespec.train.judge.flips import FlipOptions
+    from adaptivespec.train.judge.prompts import NUMBER
+    from adaptivespec.train.judge.run import JudgeRun
 
     options = FlipOptions(
         flips=mining.flips,

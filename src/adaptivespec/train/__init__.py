@@ -1,1 +1,1 @@
-"""Training an EAGLE-3 head for a target on the target's own answers."""
+"""Training for a target, on its own answers: a draft head and a verification head."""

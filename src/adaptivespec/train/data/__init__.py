@@ -1,0 +1,1 @@
+"""The training corpus: questions, the target's answers to them, and what it computes on these."""

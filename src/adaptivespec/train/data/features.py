@@ -1,0 +1,182 @@
+"""What the target computes on the training texts, computed once and kept in shards on disk."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor, as_completed
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import save_file
+from torch import Tensor
+
+from adaptivespec.core.errors import CheckpointError
+from adaptivespec.core.tree import DraftTree
+from adaptivespec.engine.target import Target
+from adaptivespec.train.data.corpus import Item
+
+#: Texts per shard: a unit of work that a killed run repeats at most once.
+SHARD = 128
+#: Tokens of an answer that run through the target together.
+ROWS = 64
+
+
+@dataclass
+class Sequence_:
+    """One text with what the target computed on it; `n` tokens, the response from `prompt_len`.
+
+    `final` and `greedy` are zero in front of the prompt's last token.
+    """
+
+    tokens: Tensor  # i64[n]
+    taps: Tensor  # bf16[n, taps * H]
+    final: Tensor  # bf16[n, H], the residual stream leaving the last layer
+    greedy: Tensor  # i64[n], the target's argmax after each token
+    prompt_len: int
+
+
+@dataclass
+class Features:
+    """The target on one text of `n` tokens, `m` of them from the prompt's last token on."""
+
+    taps: Tensor  # bf16[n, taps * H]
+    final: Tensor  # bf16[m, H]
+    greedy: Tensor  # i32[m]
+
+
+class FeatureShards:
+    """A directory of features, found by the text they belong to.
+
+    Texts are looked up by their tokens, so that a corpus may grow, shrink or be reordered, and only
+    what is new is computed. About `2 * (taps + 1) * hidden` bytes per token.
+    """
+
+    def __init__(self, path: Path, target: Target[Any], tap_layers: Sequence[int]) -> None:
+        self.target, self.tap_layers = target, tuple(tap_layers)
+        name = "-".join(map(str, (target.precision, *tap_layers)))
+        self.path = path / name
+        self.path.mkdir(parents=True, exist_ok=True)
+        self._places: dict[str, tuple[Path, int, int]] = {}
+        self._files: dict[Path, Any] = {}
+        for file in sorted(self.path.glob("*.safetensors")):
+            self._index(file)
+
+    def __contains__(self, item: Item) -> bool:
+        return _key(item) in self._places
+
+    def write(self, items: Sequence[Item], features: Sequence[Features]) -> None:
+        """Keep the features of `items` as one shard."""
+        merged = {
+            name: torch.cat([getattr(f, name) for f in features])
+            for name in ("taps", "final", "greedy")
+        }
+        rows = [[_key(i), len(i.tokens), len(i.response) + 1] for i in items]
+        name = hashlib.sha256(json.dumps(rows).encode()).hexdigest()[:16]
+        file = self.path / f"{name}.safetensors"
+        partial = file.with_suffix(".partial")
+        save_file(merged, partial, {"items": json.dumps(rows)})
+        partial.replace(file)
+        self._index(file)
+
+    def read(self, item: Item) -> Sequence_:
+        """The features of `item`, which must be there."""
+        path, row, answer = self._places[_key(item)]
+        file = self._files.get(path)
+        if file is None:
+            file = self._files[path] = safe_open(path, framework="pt")
+        n, m = len(item.tokens), len(item.response) + 1
+        final = torch.zeros(n, self.target.limits.hidden_size, dtype=torch.bfloat16)
+        greedy = torch.zeros(n, dtype=torch.long)
+        final[n - m :] = file.get_slice("final")[answer : answer + m]
+        greedy[n - m :] = file.get_slice("greedy")[answer : answer + m]
+        return Sequence_(
+            tokens=torch.tensor(item.tokens),
+            taps=file.get_slice("taps")[row : row + n],
+            final=final,
+            greedy=greedy,
+            prompt_len=len(item.prompt),
+        )
+
+    def build(
+        self,
+        items: Sequence[Item],
+        workers: int = 1,
+        progress: Callable[[int, int], None] | None = None,
+    ) -> None:
+        """Compute what is missing, in `workers` threads; `progress(tokens done, in all)`."""
+        missing = [item for item in items if item not in self]
+        # Of two equal texts one is enough.
+        missing = list({_key(item): item for item in missing}.values())
+        total, done = sum(len(item.tokens) for item in missing), 0
+        shards = [missing[start : start + SHARD] for start in range(0, len(missing), SHARD)]
+        with self.target.one_thread(), ThreadPoolExecutor(max(workers, 1)) as pool:
+            futures = {pool.submit(self._make, shard): shard for shard in shards}
+            try:
+                for future in as_completed(futures):
+                    shard = futures[future]
+                    self.write(shard, future.result())
+                    done += sum(len(item.tokens) for item in shard)
+                    # A result held until the end would be the whole corpus in memory.
+                    del futures[future]
+                    if progress:
+                        progress(done, total)
+            except BaseException:
+                pool.shutdown(cancel_futures=True)
+                raise
+
+    def _make(self, shard: Sequence[Item]) -> list[Features]:
+        torch.set_num_threads(1)  # of this worker
+        return [features_of(self.target, item, self.tap_layers) for item in shard]
+
+    def _index(self, file: Path) -> None:
+        try:
+            with safe_open(file, framework="pt") as shard:
+                rows = json.loads(shard.metadata()["items"])
+        except (SafetensorError, KeyError, TypeError, ValueError) as error:
+            raise CheckpointError(
+                f"{file} cannot be read: {error!r}",
+                field="features",
+                remedy="Remove the file; it is made again",
+            ) from error
+        row = answer = 0
+        for key, n, m in rows:
+            self._places[key] = (file, row, answer)
+            row, answer = row + n, answer + m
+
+
+class FeatureStore:
+    """The features of `items`, all of which `shards` must hold: a sequence to train on."""
+
+    def __init__(self, shards: FeatureShards, items: Sequence[Item]) -> None:
+        self.shards, self.items = shards, items
+
+    def __getitem__(self, index: int) -> Sequence_:
+        return self.shards.read(self.items[index])
+
+
+def features_of(target: Target[Any], item: Item, tap_layers: Sequence[int]) -> Features:
+    """Run the target over one text."""
+    tokens, first = list(item.tokens), len(item.prompt) - 1
+    cache = target.new_cache(len(tokens) + ROWS)
+    taps, final, greedy = [], [], []
+    if first:
+        taps.append(target.prefill(cache, tokens[:first], tap_layers).taps.bfloat16())
+    for start in range(first, len(tokens), ROWS):
+        chunk = tokens[start : start + ROWS]
+        out = target.verify(cache, DraftTree.chain(chunk), tap_layers)
+        assert out.hidden is not None  # noqa: S101  both backends give it
+        taps.append(out.taps.bfloat16())
+        final.append(out.hidden.bfloat16())
+        greedy.append(out.logits.argmax(-1).int())
+        target.commit(cache, range(len(chunk)))
+    return Features(torch.cat(taps), torch.cat(final), torch.cat(greedy))
+
+
+def _key(item: Item) -> str:
+    text = json.dumps([item.prompt, item.response])
+    return hashlib.sha256(text.encode()).hexdigest()[:24]

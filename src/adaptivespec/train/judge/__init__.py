@@ -1,0 +1,1 @@
+"""Training a judge head: labels from flipped tokens, and the fit to them."""
