@@ -20,8 +20,7 @@ import random
 import signal
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -29,16 +28,7 @@ import torch
 from grid_compare import compare
 from grid_report import report
 from grid_rows import read_rows
-from rich.console import Console
-from rich.progress import (
-    BarColumn,
-    MofNCompleteColumn,
-    Progress,
-    TextColumn,
-    TimeElapsedColumn,
-    TimeRemainingColumn,
-)
-from tasks import FILES, prompts
+from tasks import FILES, progress, prompts
 
 from adaptivespec import Engine
 from adaptivespec.core.errors import AdaptiveSpecError, ConfigError
@@ -48,7 +38,6 @@ from adaptivespec.verify.base import Rule
 
 PROMPTS = "gsm8k=40,humaneval=20,mt_bench=20"
 MAX_TOKENS = "gsm8k=160,humaneval=64,mt_bench=64"
-SECONDS_BETWEEN_LINES = 30.0
 INTERRUPTED = 130
 
 
@@ -124,7 +113,7 @@ def _measure_all(args: argparse.Namespace) -> None:
     impossible: set[Cell] = set()
     with (
         args.out.open("a", encoding="utf-8") as file,
-        _progress(sum(map(len, blocks.values()))) as tick,
+        progress(sum(map(len, blocks.values())), "cells") as tick,
     ):
         for prompt, missing in blocks.items():
             if not missing:
@@ -144,7 +133,7 @@ def _measure_all(args: argparse.Namespace) -> None:
                     file.write(json.dumps(row) + "\n")
                     file.flush()
                 if not cell.plain:
-                    tick(cell)
+                    tick(f"{cell.rule} {cell.policy}")
 
 
 def _attempt(
@@ -226,38 +215,6 @@ def finished(out: Path, settings: Mapping[str, Any]) -> set[tuple[str, int, str,
         if not row["plain"] and "error" not in row:
             done.add((row["task"], row["index"], row["rule"], row["policy"]))
     return done
-
-
-@contextmanager
-def _progress(total: int) -> Iterator[Callable[[Cell], None]]:
-    """A callback for each finished cell: a bar on a terminal, elsewhere a line now and then."""
-    console = Console(stderr=True, highlight=False)
-    if not console.is_terminal:
-        begin = last = time.monotonic()
-        finished = 0
-
-        def line(cell: Cell) -> None:
-            nonlocal last, finished
-            finished += 1
-            now = time.monotonic()
-            if now - last >= SECONDS_BETWEEN_LINES or finished == total:
-                last = now
-                left = (now - begin) / finished * (total - finished)
-                console.print(f"{finished} of {total} cells, {left / 60:.0f} min left")
-
-        yield line
-        return
-    columns = (
-        BarColumn(),
-        MofNCompleteColumn(),
-        TimeElapsedColumn(),
-        TimeRemainingColumn(),
-        TextColumn("{task.description}"),
-    )
-    # Cells differ by a factor of several: the speed is that of the last half hour.
-    with Progress(*columns, console=console, speed_estimate_period=1800) as bars:
-        task = bars.add_task("", total=total)
-        yield lambda cell: bars.update(task, advance=1, description=f"{cell.rule} {cell.policy}")
 
 
 def _numbers(text: str, option: str) -> dict[str, int]:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
+import os
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from dataclasses import dataclass
@@ -24,6 +26,7 @@ from adaptivespec.train.data.corpus import Item
 SHARD = 128
 #: Tokens of an answer that run through the target together.
 ROWS = 64
+_DTYPES = {"BF16": torch.bfloat16, "I32": torch.int32}
 
 
 @dataclass
@@ -62,7 +65,7 @@ class FeatureShards:
         self.path = path / name
         self.path.mkdir(parents=True, exist_ok=True)
         self._places: dict[str, tuple[Path, int, int]] = {}
-        self._files: dict[Path, Any] = {}
+        self._files: dict[Path, _RowFile] = {}
         for file in sorted(self.path.glob("*.safetensors")):
             self._index(file)
 
@@ -88,15 +91,15 @@ class FeatureShards:
         path, row, answer = self._places[_key(item)]
         file = self._files.get(path)
         if file is None:
-            file = self._files[path] = safe_open(path, framework="pt")
+            file = self._files[path] = _RowFile(path)
         n, m = len(item.tokens), len(item.response) + 1
         final = torch.zeros(n, self.target.limits.hidden_size, dtype=torch.bfloat16)
         greedy = torch.zeros(n, dtype=torch.long)
-        final[n - m :] = file.get_slice("final")[answer : answer + m]
-        greedy[n - m :] = file.get_slice("greedy")[answer : answer + m]
+        final[n - m :] = file.rows("final", answer, m)
+        greedy[n - m :] = file.rows("greedy", answer, m)
         return Sequence_(
             tokens=torch.tensor(item.tokens),
-            taps=file.get_slice("taps")[row : row + n],
+            taps=file.rows("taps", row, n),
             final=final,
             greedy=greedy,
             prompt_len=len(item.prompt),
@@ -147,6 +150,28 @@ class FeatureShards:
         for key, n, m in rows:
             self._places[key] = (file, row, answer)
             row, answer = row + n, answer + m
+
+
+class _RowFile:
+    """Rows of the tensors of a safetensors file, read as they are asked for.
+
+    A mapped file reads megabytes ahead of every text that is picked at random, which is most of
+    what a corpus larger than memory would read.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self._file = path.open("rb", buffering=0)
+        size = int.from_bytes(self._file.read(8), "little")
+        self._tensors = json.loads(self._file.read(size))
+        self._start = 8 + size
+
+    def rows(self, name: str, first: int, count: int) -> Tensor:
+        about = self._tensors[name]
+        shape, dtype = about["shape"][1:], _DTYPES[about["dtype"]]
+        width = math.prod(shape) * dtype.itemsize
+        at = self._start + about["data_offsets"][0] + first * width
+        data = bytearray(os.pread(self._file.fileno(), count * width, at))
+        return torch.frombuffer(data, dtype=dtype).view(count, *shape)
 
 
 class FeatureStore:
