@@ -295,18 +295,12 @@ def training(quiet: bool = False) -> Iterator[Callable[[TrainEvent], None]]:
     if not console.is_terminal:
         yield _training_lines(console)
         return
-    from rich.progress import (
-        BarColumn,
-        MofNCompleteColumn,
-        Progress,
-        TextColumn,
-        TimeElapsedColumn,
-        TimeRemainingColumn,
-    )
+    from rich import progress
 
-    columns = (TextColumn("{task.description:24}"), BarColumn(), MofNCompleteColumn())
+    columns = (progress.BarColumn(), progress.MofNCompleteColumn())
+    clocks = (progress.TimeElapsedColumn(), progress.TimeRemainingColumn())
     tasks: dict[str, Any] = {}
-    with Progress(*columns, TimeElapsedColumn(), TimeRemainingColumn(), console=console) as bars:
+    with progress.Progress("{task.description:36}", *columns, *clocks, console=console) as bars:
 
         def draw(event: TrainEvent) -> None:
             if event.stage == "check":
@@ -341,8 +335,10 @@ def _training_lines(console: Console) -> Callable[[TrainEvent], None]:
 def _stage_text(event: TrainEvent) -> str:
     if "harmless" in event.values:
         return f"{event.stage}, {event.values['harmless']} harmless"
-    loss = event.values.get("loss")
-    return event.stage if loss is None else f"{event.stage} loss {loss[0]:.2f}"
+    if "loss" not in event.values:
+        return event.stage
+    speed = event.values["tokens_per_s"]
+    return f"{event.stage} loss {event.values['loss'][0]:.2f}, {speed:.0f} tokens/s"
 
 
 def _check_line(values: dict[str, Any]) -> str:

@@ -55,7 +55,11 @@ class DataOptions:
     output: Annotated[Path, option("--output", "-o", panel=DATA, help="Directory of the new head.")]
     made: Annotated[
         Path | None,
-        option("--corpus", panel=DATA, help="Where answers that are made are kept. OUTPUT/corpus."),
+        option(
+            "--corpus",
+            panel=DATA,
+            help="Where answers that are made are kept. Missing: OUTPUT/corpus.",
+        ),
     ] = None
     features: Annotated[
         Path | None,

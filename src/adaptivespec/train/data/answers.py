@@ -12,7 +12,7 @@ from torch import Tensor
 from adaptivespec.core.tree import DraftTree
 from adaptivespec.engine.target import Target
 from adaptivespec.train.data.corpus import LoopFinder
-from adaptivespec.train.data.features import Features
+from adaptivespec.train.data.features import Features, final_of
 
 #: Texts that are answered together, if there are so many.
 WIDTH = 64
@@ -96,7 +96,7 @@ def answers(
         trees = [DraftTree.root_only(text.tokens[-1]) for text in live]
         passes = target.verify_many([text.cache for text in live], trees, tap_layers)
         taps = torch.cat([out.taps for out in passes]).bfloat16()
-        final = torch.cat([_hidden(out.hidden) for out in passes]).bfloat16()
+        final = torch.cat([final_of(out) for out in passes])
         chosen, best = _choose(torch.cat([out.logits for out in passes]), live)
         kept = []
         for row, text in enumerate(live):
@@ -121,7 +121,7 @@ def _begin(
     text = _Live(job, target.new_cache(len(job.prompt) + job.max_tokens), uniform)
     out = target.prefill(text.cache, job.prompt, tap_layers)
     chosen, best = _choose(out.logits, [text])
-    text.keep(out.taps.bfloat16(), _hidden(out.hidden).bfloat16(), best)
+    text.keep(out.taps.bfloat16(), final_of(out), best)
     return _extend(text, chosen[0], eos) or text
 
 
@@ -161,9 +161,3 @@ def _choose(logits: Tensor, texts: Sequence[_Live]) -> tuple[list[int], Tensor]:
         for row, token in zip(rows, ids.gather(1, rank)[:, 0].tolist(), strict=True):
             chosen[row] = token
     return chosen, best.int()
-
-
-def _hidden(hidden: Tensor | None) -> Tensor:
-    if hidden is None:
-        raise TypeError("this target gives no hidden states")
-    return hidden

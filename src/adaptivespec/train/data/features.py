@@ -19,7 +19,7 @@ from torch import Tensor
 
 from adaptivespec.core.errors import CheckpointError
 from adaptivespec.core.tree import DraftTree
-from adaptivespec.engine.target import Target
+from adaptivespec.engine.target import Pass, Target
 from adaptivespec.train.data.corpus import Item
 
 #: Texts per shard: a unit of work that a killed run repeats at most once.
@@ -194,12 +194,18 @@ def features_of(target: Target[Any], item: Item, tap_layers: Sequence[int]) -> F
     for start in range(first, len(tokens), ROWS):
         chunk = tokens[start : start + ROWS]
         out = target.verify(cache, DraftTree.chain(chunk), tap_layers)
-        assert out.hidden is not None  # noqa: S101  both backends give it
         taps.append(out.taps.bfloat16())
-        final.append(out.hidden.bfloat16())
+        final.append(final_of(out))
         greedy.append(out.logits.argmax(-1).int())
         target.commit(cache, range(len(chunk)))
     return Features(torch.cat(taps), torch.cat(final), torch.cat(greedy))
+
+
+def final_of(out: Pass) -> Tensor:
+    """What leaves the last layer, `bf16[rows asked, H]`."""
+    if out.hidden is None:
+        raise TypeError("a target to train for has to give its hidden states")
+    return out.hidden.bfloat16()
 
 
 def _key(item: Item) -> str:

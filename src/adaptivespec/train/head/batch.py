@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol
@@ -96,3 +97,16 @@ class Batcher:
             at=at,
             text=pack.place[: pack.real] // pack.length,
         )
+
+
+def batches(items: Sequence[Item], size: int, seed: str) -> list[list[int]]:
+    """Indices of `items` in batches of like length, each from short to long, in a random order."""
+    rng = random.Random(seed)  # noqa: S311  not for secrets
+    order = list(range(len(items)))
+    rng.shuffle(order)
+    made = []
+    for start in range(0, len(order), 64 * size):
+        part = sorted(order[start : start + 64 * size], key=lambda i: len(items[i].tokens))
+        made += [part[i : i + size] for i in range(0, len(part), size)]
+    rng.shuffle(made)
+    return made

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import math
-import random
 import time
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
@@ -21,7 +20,7 @@ from adaptivespec.core.errors import CheckpointError, NumericalError
 from adaptivespec.draft.eagle3_checkpoint import Eagle3Checkpoint
 from adaptivespec.train.data.corpus import Item
 from adaptivespec.train.events import Progress, TrainEvent
-from adaptivespec.train.head.batch import TextFeatures
+from adaptivespec.train.head.batch import TextFeatures, batches
 from adaptivespec.train.head.grow import tied
 from adaptivespec.train.head.lane import Lane
 from adaptivespec.train.head.model import Eagle3Module
@@ -148,18 +147,17 @@ class HeadTrainer:
 
     def _train(self) -> None:
         """Optimiser steps until the schedule or the allowed time ends."""
-        options = self.options
+        options, items = self.options, self.train_set.items
         recent: deque[tuple[int, float]] = deque(maxlen=SPEED_STEPS)
         saved = last = time.monotonic()
         while self.step < self.total_steps:
             epoch = self.step // self.per_epoch
-            left = slice(
-                self.step - epoch * self.per_epoch, self.total_steps - epoch * self.per_epoch
-            )
-            for batch in self._batches(epoch)[left]:
+            order = batches(items, options.batch_size, f"{options.seed}-{epoch}")
+            first = epoch * self.per_epoch
+            for batch in order[self.step - first : self.total_steps - first]:
                 loss, accuracy = self._train_step(batch)
                 now = time.monotonic()
-                tokens = sum(len(self.train_set.items[i].response) for i in batch)
+                tokens = sum(len(items[i].response) for i in batch)
                 recent.append((tokens, now - last))
                 self.step, self.tokens = self.step + 1, self.tokens + tokens
                 self.seconds += now - last
@@ -273,19 +271,6 @@ class HeadTrainer:
         finally:
             for name, p in self.module.weights.items():
                 p.data = raw[name]
-
-    def _batches(self, epoch: int) -> list[list[int]]:
-        """Batches of like length in a random order; the same for a given seed and epoch."""
-        rng = random.Random(f"{self.options.seed}-{epoch}")  # noqa: S311  not for secrets
-        size, items = self.options.batch_size, self.train_set.items
-        order = list(range(len(items)))
-        rng.shuffle(order)
-        batches = []
-        for start in range(0, len(order), 64 * size):
-            part = sorted(order[start : start + 64 * size], key=lambda i: len(items[i].tokens))
-            batches += [part[i : i + size] for i in range(0, len(part), size)]
-        rng.shuffle(batches)
-        return batches
 
     def _require_finite(self, what: str, value: float) -> None:
         if not math.isfinite(value):
