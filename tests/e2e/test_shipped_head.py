@@ -11,9 +11,9 @@ from adaptivespec.core.stats import Statistics
 from adaptivespec.draft.eagle3_checkpoint import Eagle3Checkpoint
 
 HEAD = str(files("adaptivespec").joinpath("heads", "smollm2-135m-instruct-eagle3"))
-#: The head reaches 2.63 on these prompts; with its taps off by one, without its rope_theta or its
-#: d2t it reaches 2.39, 2.42, 2.42 and 2.08.
-FLOOR = 2.5
+#: The head reaches 2.95 on these prompts; with its taps one too low or high, without its rope_theta
+#: or its d2t it reaches 2.78, 2.63, 2.86 and 1.0.
+FLOOR = 2.88
 PROMPTS = [
     "A baker sells 24 muffins a day for 3 dollars each. How much does he make in a week?",
     "Tom has 15 marbles. He gives 4 to Ann and buys twice as many as he gave away. How many now?",
@@ -25,7 +25,7 @@ def test_its_checkpoint_is_whole() -> None:
     head = Eagle3Checkpoint.load(HEAD)
     assert head.config.taps_for(30) == (2, 15, 27)
     assert head.config.rope_theta == 100_000
-    assert (head.config.vocab_size, head.config.draft_vocab_size) == (49152, 8192)
+    assert (head.config.vocab_size, head.config.draft_vocab_size) == (49152, 12288)
     assert head.config.max_position_embeddings == 8192  # its target's; SGLang refuses fewer
 
 
