@@ -15,7 +15,7 @@ from adaptivespec.train.data import make as make_data
 from adaptivespec.train.data import plan as plan_module
 from adaptivespec.train.data.answers import TOP_K, Answer, Job, answers
 from adaptivespec.train.data.corpus import Item, loop_start
-from adaptivespec.train.data.features import FeatureShards, FeatureStore, features_of
+from adaptivespec.train.data.features import FeatureShards, FeatureStore, features_of, fingerprint
 from adaptivespec.train.data.make import CorpusMaker
 from adaptivespec.train.data.plan import MakeOptions, endless_plan, plan
 from adaptivespec.train.data.questions import Question
@@ -205,6 +205,27 @@ def test_another_corpus_in_the_same_place_is_refused(tmp_path: Path) -> None:
         maker(tmp_path, questions(2), seed=1)
     with pytest.raises(CheckpointError, match="questions"):
         maker(tmp_path, questions(3))
+
+
+def test_another_targets_corpus_and_features_are_never_taken(tmp_path: Path) -> None:
+    """Two models of one shape may share --corpus and --features."""
+    names = []
+    for number in range(2):
+        model = tmp_path / str(number)
+        model.mkdir()
+        weights = bytearray(1_000_000)
+        weights[500_000] = number  # a fine-tune differs in every sample; one is enough
+        (model / "model.safetensors").write_bytes(bytes(weights))
+        (model / "notes.txt").write_text(str(number), encoding="utf-8")
+        names.append(fingerprint(model))
+    assert names[0] != names[1]
+    assert names[0] == fingerprint(tmp_path / "0")
+    tokenizer: Any = NumberTokenizer(EOS)
+    options = MakeOptions(None, answer_tokens=16, max_len=60)
+    CorpusMaker(tiny.target(), tokenizer, tmp_path / "c", questions(2), options, None, names[0])
+    with pytest.raises(CheckpointError, match="target") as caught:
+        CorpusMaker(tiny.target(), tokenizer, tmp_path / "c", questions(2), options, None, names[1])
+    assert caught.value.field == "corpus"
 
 
 def test_the_plan_mixes_kinds_and_own_questions() -> None:

@@ -195,7 +195,7 @@ def train_head(
             remedy="Give --data FILE, or --make-data TOKENS to let the target make its own",
         )
     corpus = CorpusOptions(
-        make_tokens=data.make_data,
+        make_data=data.make_data,
         max_len=data.max_len,
         train_tokens=data.train_tokens,
         seed=training.seed,

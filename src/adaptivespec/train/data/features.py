@@ -26,6 +26,9 @@ from adaptivespec.train.data.corpus import Item
 SHARD = 128
 #: Tokens of an answer that run through the target together.
 ROWS = 64
+#: Of a fingerprint: which files, how many samples of each, and how long.
+WEIGHTS = (".safetensors", ".gguf", ".bin")
+SAMPLES, SAMPLE_BYTES = 64, 4096
 _DTYPES = {"BF16": torch.bfloat16, "I32": torch.int32}
 
 
@@ -199,6 +202,24 @@ def features_of(target: Target[Any], item: Item, tap_layers: Sequence[int]) -> F
         greedy.append(out.logits.argmax(-1).int())
         target.commit(cache, range(len(chunk)))
     return Features(torch.cat(taps), torch.cat(final), torch.cat(greedy))
+
+
+def fingerprint(model: Path) -> str:
+    """A short name for the weights of a model, a file or a directory of some.
+
+    From samples all over them, so that what one target computed is never taken for another's.
+    """
+    files = [model] if model.is_file() else sorted(f for f in model.iterdir() if f.is_file())
+    digest = hashlib.sha256()
+    for file in files:
+        if file.suffix in WEIGHTS:
+            size = file.stat().st_size
+            digest.update(f"{file.name} {size}".encode())
+            with file.open("rb") as data:
+                for number in range(SAMPLES):
+                    data.seek(number * size // SAMPLES)
+                    digest.update(data.read(SAMPLE_BYTES))
+    return digest.hexdigest()[:12]
 
 
 def final_of(out: Pass) -> Tensor:

@@ -53,7 +53,8 @@ class CorpusMaker:
     A block holds the answers to `SHARD` questions and is written when all are there, its features
     to `shards` where given. The corpus is the blocks in order up to the one that reaches the tokens
     wanted, so that neither the number of workers nor a stop changes it. Questions are put into the
-    tokenizer's chat template; a model without one goes on from the bare text.
+    tokenizer's chat template; a model without one goes on from the bare text. `target_name` says
+    whose answers they are.
 
     Raises:
         CheckpointError: `output` holds the corpus of other options.
@@ -67,6 +68,7 @@ class CorpusMaker:
         given: Sequence[Question],
         options: MakeOptions,
         shards: FeatureShards | None = None,
+        target_name: str = "",
     ) -> None:
         self.target, self.tokenizer = target, tokenizer
         self.output, self.options, self.shards = output, options, shards
@@ -80,7 +82,7 @@ class CorpusMaker:
         self._said = self._answered = 0  # for the progress; unfinished blocks count as well
         self._asked = len(given)
         output.mkdir(parents=True, exist_ok=True)
-        self._claim(given)
+        self._claim(given, target_name)
 
     def run(
         self, workers: int = 1, progress: Callable[[int, int], None] | None = None
@@ -249,12 +251,13 @@ class CorpusMaker:
             raise RuntimeError("the corpus ended before it was whole")
         return [item for number in range(size) for item in _items(self._path(number))]
 
-    def _claim(self, given: Sequence[Question]) -> None:
+    def _claim(self, given: Sequence[Question], target_name: str) -> None:
         """Note what makes the blocks what they are, or check that it was the same before."""
         options = {
             "answer_tokens": self.options.answer_tokens,
             "max_len": self.options.max_len,
             "seed": self.options.seed,
+            "target": target_name,
             "precision": self.target.precision,
             "questions": hashlib.sha256(repr(list(given)).encode()).hexdigest()[:16],
         }
@@ -265,13 +268,13 @@ class CorpusMaker:
         try:
             before = json.loads(path.read_text(encoding="utf-8"))
         except ValueError as error:
-            raise CheckpointError(f"{path} cannot be read: {error}", field="output") from error
+            raise CheckpointError(f"{path} cannot be read: {error}", field="corpus") from error
         differ = sorted(k for k in options if before.get(k) != options[k])
         if differ:
             raise CheckpointError(
                 f"{self.output} holds a corpus made with other values of {', '.join(differ)}",
-                field="output",
-                remedy="Give the same options to go on, or another --output",
+                field="corpus",
+                remedy="Give the same options to go on, or another --corpus",
             )
 
 

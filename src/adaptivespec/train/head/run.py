@@ -17,7 +17,7 @@ from adaptivespec.engine.loading import drafter_for
 from adaptivespec.engine.weights.config import ModelConfig
 from adaptivespec.engine.weights.load import load_weights
 from adaptivespec.train.data.corpus import Item, clean, read_corpus, some, split
-from adaptivespec.train.data.features import FeatureShards, FeatureStore
+from adaptivespec.train.data.features import FeatureShards, FeatureStore, fingerprint
 from adaptivespec.train.data.make import CorpusMaker
 from adaptivespec.train.data.plan import MakeOptions
 from adaptivespec.train.data.questions import Question
@@ -38,7 +38,7 @@ class CorpusOptions:
     """How the corpus becomes training texts.  Lengths in tokens.
 
     Attributes:
-        make_tokens: response tokens to make, from the built-in questions and those of the data.
+        make_data: response tokens to make, from the built-in questions and those of the data.
         max_len: longest prompt + response; the rest is cut.
         held_out: prompts kept aside for the checks.
         train_tokens: response tokens to train on, a random part of the corpus; None for all.
@@ -50,7 +50,7 @@ class CorpusOptions:
         seed: of the questions and of the answers that are made.
     """
 
-    make_tokens: int | None = None
+    make_data: int | None = None
     max_len: int = 640
     held_out: int = 64
     train_tokens: int | None = None
@@ -68,7 +68,7 @@ class CorpusOptions:
             ("draft_vocab_size", 16),
             ("intermediate_size", 16),
             ("train_tokens", 1),
-            ("make_tokens", 1),
+            ("make_data", 1),
         ):
             value = getattr(self, name)
             if value is not None and value < low:
@@ -140,7 +140,7 @@ class HeadRun:
         config = ModelConfig.from_dir(self.model_path)
         head = self.start.config if self.start else _head_config(config, DRAFT_VOCAB_SIZE)
         shards = FeatureShards(
-            self.features or self.output / "features",
+            (self.features or self.output / "features") / fingerprint(self.model_path),
             self.engine.target,
             head.taps_for(config.num_layers),
         )
@@ -171,9 +171,9 @@ class HeadRun:
                 field="data",
                 remedy="Use a corpus made with this target, or give text instead of ids",
             )
-        if asked or options.make_tokens:
+        if asked or options.make_data:
             made = MakeOptions(
-                options.make_tokens, options.answer_tokens, options.max_len, options.seed
+                options.make_data, options.answer_tokens, options.max_len, options.seed
             )
             maker = CorpusMaker(
                 self.engine.target,
@@ -182,6 +182,7 @@ class HeadRun:
                 asked,
                 made,
                 shards,
+                fingerprint(self.model_path),
             )
             items += maker.run(torch.get_num_threads(), self._stage("answers"))
         train, held_out = split(clean(items, options.max_len), options.held_out)

@@ -18,7 +18,6 @@ from torch import Tensor
 
 from adaptivespec.core.errors import CheckpointError, NumericalError
 from adaptivespec.draft.eagle3_checkpoint import Eagle3Checkpoint
-from adaptivespec.train.data.corpus import Item
 from adaptivespec.train.events import Progress, TrainEvent
 from adaptivespec.train.head.batch import TextFeatures, batches
 from adaptivespec.train.head.grow import tied
@@ -327,10 +326,6 @@ class HeadTrainer:
             raise CheckpointError(
                 f"{path} is of another head: {error}", field="output", remedy=REMEDY
             ) from error
-
-
-def _kind(item: Item) -> str:
-    return item.kind or "other"
 
 
 def _one_thread() -> None:
