@@ -149,6 +149,8 @@ class FakeEngine:
     model_name = "fake"
     head_name = "fake-head"
     dtype = "float32"
+    drafter = object()
+    files = None, None
     tokenizer = SimpleNamespace(eos_token_ids=(0,), special_ids=frozenset({0, 1}))
     target = SimpleNamespace(limits=SimpleNamespace(max_model_len=1000))
 

@@ -167,6 +167,19 @@ def semantic(options, chain, j):
     return judge(options, chain, j, "semantic")
 
 
+def coin(options, chain, j, outputs=10_000):
+    """The coin of output position ``outputs`` + j, in 64-bit integers; outputs as in rule_cases."""
+
+    def signed(number):
+        number &= 2**64 - 1
+        return number - 2**64 if number >= 2**63 else number
+
+    mixed = signed((outputs + j) * 0x9E3779B97F4A7C1 + chain.y[j] * 0xBF58476D1CE4E5B)
+    for constant in (0x94D049BB133111E, 0x2545F4914F6CDD1):
+        mixed = signed((mixed ^ (mixed >> 29)) * constant)
+    return (mixed >> 40 & 0xFFFFFF) / 2**24 < options.rate
+
+
 ACCEPTS = {
     "strict": never,
     "margin": margin,
@@ -178,6 +191,7 @@ ACCEPTS = {
     "mars": mars,
     "threshold": threshold,
     "cascade": cascade,
+    "coin": coin,
     "judge": judge,
     "semantic": semantic,
 }

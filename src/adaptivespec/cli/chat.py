@@ -63,10 +63,10 @@ def chat(
     speculation.make_rule()
     with display.progress(common.quiet) as progress:
         engine = model.load(progress)
-        engine.prepare(*speculation.policy_choice(), progress)
-    conversation = Conversation(
-        engine, speculation, sampling, system=chat.system, quiet=common.quiet
-    )
+        conversation = Conversation(
+            engine, speculation, sampling, system=chat.system, quiet=common.quiet
+        )
+        engine.prepare(*conversation.speculation.policy_choice(), progress)
     conversation.disclose()
     for line in _terminal_lines(common.quiet) if sys.stdin.isatty() else _piped_lines():
         if not conversation.take(line):

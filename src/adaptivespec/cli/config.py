@@ -26,7 +26,7 @@ from adaptivespec.core.errors import ConfigError
 
 __all__ = ["apply_config", "read_config"]
 
-COMMANDS = ("generate", "chat")
+COMMANDS = ("generate", "chat", "bench", "calibrate")
 _NOT_CONFIGURABLE = {"help", "config", "model_argument", "prompt"}
 
 
@@ -78,13 +78,19 @@ def defaults_for(ctx: typer.Context, content: Mapping[str, Any]) -> dict[str, An
         if parameter.name not in _NOT_CONFIGURABLE
     }
     defaults: dict[str, Any] = {}
-    for key, value in [*top.items(), *tables.get(str(ctx.command.name), {}).items()]:
+    for key, value in [*top.items(), *tables.get(_command(ctx), {}).items()]:
         name = key.replace("-", "_")
         if name not in parameters:
             raise _unknown(key, parameters)
         if value is not None:
             defaults[name] = _fitting(key, value, parameters[name])
     return defaults
+
+
+def _command(ctx: typer.Context) -> str:
+    """The command's name; that of its group where it is the group's usual one."""
+    name = str(ctx.command.name)
+    return name if name in COMMANDS or ctx.parent is None else str(ctx.parent.command.name)
 
 
 def _fitting(key: str, value: Any, parameter: Any) -> Any:

@@ -33,6 +33,9 @@ COMMANDS = {
 class Conversation:
     """A chat with one engine. `take` handles one line: a command or a turn.
 
+    ``asked`` is what the user asked for; ``speculation`` what it means for this engine, where a
+    certificate may be of another.
+
     An error leaves the conversation as it was before the line, and sets ``failed``.
     """
 
@@ -46,8 +49,9 @@ class Conversation:
         quiet: bool = False,
     ) -> None:
         self.engine = engine
-        self.speculation = speculation
+        self.asked = speculation
         self.sampling = sampling
+        self.speculation = speculation.settled(engine, sampling.temperature)
         self.system = system
         self.quiet = quiet
         self.turns: list[dict[str, str]] = []
@@ -73,7 +77,7 @@ class Conversation:
     def disclose(self) -> None:
         """Say when the rule is a lossy one."""
         if not self.quiet and not self.speculation.make_rule().lossless:
-            display.disclose(self.speculation.rule)
+            display.disclose(self.speculation.rule_name)
 
     def _turn(self, question: str) -> None:
         user = {"role": "user", "content": question}
@@ -125,7 +129,8 @@ class Conversation:
         self._say("the conversation is empty")
 
     def _set_rule(self, argument: str) -> None:
-        self._adopt(replace(self.speculation, rule=argument, rule_option=[], kappa=None), argument)
+        own = replace(self.asked, rule=argument, rule_option=[], kappa=None, rule_config=None)
+        self._adopt(own, argument)
 
     def _set_kappa(self, argument: str) -> None:
         try:
@@ -134,34 +139,26 @@ class Conversation:
             raise ConfigError(
                 f"{argument!r} is not a number", field="kappa", remedy="Write it like /kappa 0.2"
             ) from None
-        self._adopt(replace(self.speculation, kappa=kappa), argument)
+        self._adopt(replace(self.asked, kappa=kappa), argument)
 
     def _set_policy(self, argument: str) -> None:
-        plain = replace(
-            self.speculation,
-            policy=argument,
-            policy_option=[],
-            speculative_num_steps=None,
-            speculative_eagle_topk=None,
-            speculative_num_draft_tokens=None,
-        )
-        self._adopt(plain, argument)
+        self._adopt(self.asked.with_policy(argument), argument)
 
     def _adopt(self, changed: SpeculationOptions, argument: str) -> None:
         """Use other options from now on, if they are sound."""
         if not argument:
             current = self.speculation
             kappa = "" if current.kappa is None else f", kappa {current.kappa:g}"
-            self._say(f"rule {current.rule}{kappa}, policy {current.policy_choice()[0]}")
+            self._say(f"rule {current.rule_name}{kappa}, policy {current.policy_choice()[0]}")
             return
-        rule = changed.make_rule()
+        changed.make_rule()
         changed.check_policy()
-        self.speculation = changed
-        kappa = "" if changed.kappa is None else f", kappa {changed.kappa:g}"
-        lossless = "yes" if rule.lossless else "no"
-        self._say(
-            f"rule {changed.rule}{kappa}, policy {changed.policy_choice()[0]}, lossless: {lossless}"
-        )
+        settled = changed.settled(self.engine, self.sampling.temperature)
+        self.asked, self.speculation = changed, settled
+        kappa = "" if settled.kappa is None else f", kappa {settled.kappa:g}"
+        lossless = "yes" if settled.make_rule().lossless else "no"
+        policy = settled.policy_choice()[0]
+        self._say(f"rule {settled.rule_name}{kappa}, policy {policy}, lossless: {lossless}")
 
     def _set_system(self, argument: str) -> None:
         self.system = argument or None

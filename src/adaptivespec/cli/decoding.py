@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 from adaptivespec.cli.options import SAMPLING, SPECULATION, option
 from adaptivespec.core.errors import ConfigError
 
 if TYPE_CHECKING:
+    from adaptivespec.calibrate.certificate import Certificate
+    from adaptivespec.engine import Engine
     from adaptivespec.verify.base import Rule
 
 __all__ = ["SamplingOptions", "SpeculationOptions", "parse_pairs"]
@@ -21,7 +24,7 @@ class SpeculationOptions:
     """The verification rule and the draft policy."""
 
     rule: Annotated[
-        str,
+        str | None,
         option(
             "--rule",
             "-r",
@@ -30,8 +33,9 @@ class SpeculationOptions:
             help="What drafted tokens are accepted: strict (lossless), margin, a preset (paper, "
             "safe) or another; see `adaptivespec rules`. With options: margin:0.2, "
             "fly:window=6,theta=0.3.",
+            show_default="strict",
         ),
-    ] = "strict"
+    ] = None
     kappa: Annotated[
         float | None,
         option(
@@ -53,6 +57,17 @@ class SpeculationOptions:
             metavar="NAME=VALUE",
         ),
     ] = field(default_factory=list)
+    rule_config: Annotated[
+        Path | None,
+        option(
+            "--rule-config",
+            panel=SPECULATION,
+            env="RULE_CONFIG",
+            help="A certificate of `adaptivespec calibrate`: its rule and policy serve. Where it "
+            "is of another model, head, policy or temperature, strict does.",
+            metavar="FILE",
+        ),
+    ] = None
     policy: Annotated[
         str,
         option(
@@ -100,10 +115,65 @@ class SpeculationOptions:
     ] = None
 
     def make_rule(self) -> Rule:
-        """The rule, checked before a model is loaded."""
+        """The rule, checked before a model is loaded; of a certificate, the one that it allows."""
         from adaptivespec.verify import make_rule
 
-        return make_rule(self.rule, self.rule_options(), self.kappa)
+        certificate = self.certificate()
+        if certificate is not None:
+            return make_rule(certificate.rule)
+        return make_rule(self.rule_name, self.rule_options(), self.kappa)
+
+    @property
+    def rule_name(self) -> str:
+        """The rule as it was spelled; strict where none was asked for."""
+        return self.rule or "strict"
+
+    def certificate(self) -> Certificate | None:
+        """The content of --rule-config; ConfigError when a rule is given beside it."""
+        if self.rule_config is None:
+            return None
+        from adaptivespec.calibrate.certificate import Certificate
+
+        given = {"--rule": self.rule, "--kappa": self.kappa, "--rule-option": self.rule_option}
+        for name, value in given.items():
+            if value is not None and value != []:
+                raise ConfigError(
+                    f"the certificate {self.rule_config} says which rule serves, and {name} is "
+                    "given as well",
+                    field="rule_config",
+                    remedy=f"Leave out one of the two, also where they come from "
+                    f"ADAPTIVESPEC_{name[2:].upper().replace('-', '_')} or a configuration file",
+                )
+        return Certificate.read(self.rule_config)
+
+    def settled(self, engine: Engine, temperature: float) -> SpeculationOptions:
+        """These options with the rule and the policy that a certificate means for this engine.
+
+        The same where there is none. Where it does not hold, strict and a FallbackWarning.
+        """
+        certificate = self.certificate()
+        if certificate is None:
+            return self
+        from adaptivespec.calibrate.rule_config import rule_from
+        from adaptivespec.engine.identity import in_force
+
+        name, options = self.policy_choice()
+        asked = None if name == "auto" else (name, options)
+        now = in_force(engine, asked, temperature)
+        ruling = rule_from(certificate, now, str(self.rule_config))
+        settled = replace(self, rule=ruling.rule, rule_config=None)
+        return settled.with_policy(ruling.policy) if asked is None and ruling.policy else settled
+
+    def with_policy(self, policy: str) -> SpeculationOptions:
+        """These options with another policy in place of what they say of one."""
+        return replace(
+            self,
+            policy=policy,
+            policy_option=[],
+            speculative_num_steps=None,
+            speculative_eagle_topk=None,
+            speculative_num_draft_tokens=None,
+        )
 
     def check_policy(self) -> None:
         """Raise ConfigError unless the policy exists and takes its options."""
@@ -146,7 +216,7 @@ class SpeculationOptions:
         """Arguments for `Engine.generate` and its siblings."""
         policy, policy_options = self.policy_choice()
         return {
-            "rule": self.rule,
+            "rule": self.rule_name,
             "kappa": self.kappa,
             "rule_options": self.rule_options(),
             "policy": policy,

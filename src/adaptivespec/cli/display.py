@@ -19,7 +19,10 @@ if TYPE_CHECKING:
     from adaptivespec.cli.play import Played
     from adaptivespec.engine import TokenInfo
     from adaptivespec.engine.weights.progress import ProgressEvent
+    from adaptivespec.eval.events import RunEvent
     from adaptivespec.train.events import TrainEvent
+
+    StageEvent = TrainEvent | RunEvent
 
 __all__ = [
     "KindPainter",
@@ -280,20 +283,20 @@ def _kind(token: TokenInfo) -> str:
     return str(getattr(token.kind, "value", token.kind))
 
 
-#: Where there is no terminal to redraw, a training run prints a line this often.
+#: Where there is no terminal to redraw, a long run prints a line this often.
 SECONDS_BETWEEN_LINES = 30.0
 
 
 @contextmanager
-def training(quiet: bool = False) -> Iterator[Callable[[TrainEvent], None]]:
-    """A callback that draws a training run: a bar per stage (lines where there is no terminal),
+def stages(quiet: bool = False) -> Iterator[Callable[[StageEvent], None]]:
+    """A callback that draws a long run: a bar per stage (lines where there is no terminal),
     and a line per check."""
     if quiet:
         yield lambda event: None
         return
     console = _stderr()
     if not console.is_terminal:
-        yield _training_lines(console)
+        yield _stage_lines(console)
         return
     from rich import progress
 
@@ -302,7 +305,7 @@ def training(quiet: bool = False) -> Iterator[Callable[[TrainEvent], None]]:
     tasks: dict[str, Any] = {}
     with progress.Progress("{task.description:36}", *columns, *clocks, console=console) as bars:
 
-        def draw(event: TrainEvent) -> None:
+        def draw(event: StageEvent) -> None:
             if event.stage == "check":
                 bars.console.print(_check_line(event.values))
                 return
@@ -318,10 +321,10 @@ def training(quiet: bool = False) -> Iterator[Callable[[TrainEvent], None]]:
         yield draw
 
 
-def _training_lines(console: Console) -> Callable[[TrainEvent], None]:
+def _stage_lines(console: Console) -> Callable[[StageEvent], None]:
     last: dict[str, float] = {}
 
-    def draw(event: TrainEvent) -> None:
+    def draw(event: StageEvent) -> None:
         now = monotonic()
         if event.stage == "check":
             console.print(_check_line(event.values))
@@ -332,7 +335,7 @@ def _training_lines(console: Console) -> Callable[[TrainEvent], None]:
     return draw
 
 
-def _stage_text(event: TrainEvent) -> str:
+def _stage_text(event: StageEvent) -> str:
     if "harmless" in event.values:
         return f"{event.stage}, {event.values['harmless']} harmless"
     if "loss" not in event.values:

@@ -135,9 +135,10 @@ def generate(
     with _trace_writer(output.trace) as writer:
         with display.progress(common.quiet) as progress:
             engine = model.load(progress)
+            speculation = speculation.settled(engine, sampling.temperature)
             engine.prepare(*speculation.policy_choice(), progress)
-        if not rule.lossless and not common.quiet:
-            display.disclose(speculation.rule)
+        if not speculation.make_rule().lossless and not common.quiet:
+            display.disclose(speculation.rule_name)
         arguments = {
             **speculation.arguments(),
             **sampling.arguments(),

@@ -9,7 +9,18 @@ from typing import Annotated
 import typer
 
 from adaptivespec import __version__
-from adaptivespec.cli import chat, display, generate, models, policies, profile, replay, rules
+from adaptivespec.cli import (
+    bench,
+    calibrate,
+    chat,
+    display,
+    generate,
+    models,
+    policies,
+    profile,
+    replay,
+    rules,
+)
 
 __all__ = ["app", "main"]
 
@@ -52,6 +63,8 @@ def root(
 
 app.command("generate", epilog=generate.EPILOG)(generate.generate)
 app.command("chat", epilog=chat.EPILOG)(chat.chat)
+app.add_typer(bench.app, name="bench")
+app.command("calibrate", epilog=calibrate.EPILOG)(calibrate.calibrate)
 app.command("rules", epilog=rules.EPILOG)(rules.rules)
 app.command("policies", epilog=policies.EPILOG)(policies.policies)
 app.command("profile", epilog=profile.EPILOG)(profile.profile)

@@ -163,26 +163,29 @@ class ModelOptions:
         self, progress: Callable[[Any], None] | None = None, auto: Backend = Backend.auto
     ) -> Engine:
         """Load the engine that these options describe, on `auto` where they name no backend."""
+        return create_engine(**self.arguments(auto), progress=progress)
+
+    def arguments(self, auto: Backend = Backend.auto) -> dict[str, Any]:
+        """Arguments of `Engine.from_pretrained`."""
         if self.model_argument and self.model and self.model_argument != self.model:
             raise ConfigError(
                 f"two models are given: {self.model_argument!r} and {self.model!r}",
                 field="model",
                 remedy="Give MODEL or --model, not both",
             )
-        return create_engine(
-            model=self.model_argument or self.model,
-            draft_model=self.draft_model,
-            backend=(auto if self.backend is Backend.auto else self.backend).value,
-            dtype=self.dtype.value,
-            device=self.device,
-            threads=self.threads,
-            max_model_len=self.max_model_len,
-            revision=self.revision,
-            cache_dir=self.cache_dir,
-            local_files_only=self.offline,
-            token=self.hub_token,
-            progress=progress,
-        )
+        return {
+            "model": self.model_argument or self.model,
+            "draft_model": self.draft_model,
+            "backend": (auto if self.backend is Backend.auto else self.backend).value,
+            "dtype": self.dtype.value,
+            "device": self.device,
+            "threads": self.threads,
+            "max_model_len": self.max_model_len,
+            "revision": self.revision,
+            "cache_dir": self.cache_dir,
+            "local_files_only": self.offline,
+            "token": self.hub_token,
+        }
 
 
 @dataclass(frozen=True, kw_only=True)

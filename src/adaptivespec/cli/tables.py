@@ -32,6 +32,7 @@ __all__ = [
     "show_models",
     "show_profile",
     "show_replay",
+    "show_rows",
     "show_shapes",
 ]
 
@@ -201,6 +202,16 @@ def show_replay(arms: Sequence[Arm]) -> None:
         show(*([] if cost is None else [Text(cost.name, style="bold")]), table)
     for text, number in notes.items():
         show(Text(f"({number}) {text}"))
+
+
+def show_rows(rows: Sequence[Mapping[str, str]]) -> None:
+    """Rows of equal keys: a column for each, the first to the left, the others to the right."""
+    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
+    for number, name in enumerate(rows[0] if rows else ()):
+        table.add_column(name, justify="right" if number else "left", overflow="fold")
+    for row in rows:
+        table.add_row(*(Text(display.clean(cell)) for cell in row.values()))
+    show(table)
 
 
 def show_shapes(arms: Sequence[Arm]) -> None:

@@ -216,7 +216,7 @@ def train_head(
     start = None if data.from_scratch else load_head(model.draft_model, engine.model_name, hub)
     # A run in the background is ended by SIGTERM; like Ctrl-C, it keeps its steps.
     signal.signal(signal.SIGTERM, signal.default_int_handler)
-    with display.training(common.quiet) as on_event:
+    with display.stages(common.quiet) as on_event:
         run = HeadRun(
             engine=engine,
             model_path=files.path,

@@ -116,7 +116,7 @@ def train_judge(
         engine = model.load(progress)
     # A run in the background is ended by SIGTERM; like Ctrl-C, it keeps its flips.
     signal.signal(signal.SIGTERM, signal.default_int_handler)
-    with display.training(common.quiet) as on_event:
+    with display.stages(common.quiet) as on_event:
         head = JudgeRun(
             engine=engine,
             data=data.data,

@@ -9,15 +9,12 @@ from typing import Any
 import torch
 
 from adaptivespec.core.commit import StopState
-from adaptivespec.core.errors import (
-    ConfigError,
-    ContextLengthError,
-    PromptError,
-)
+from adaptivespec.core.errors import ConfigError, ContextLengthError, PromptError
 from adaptivespec.core.sampling import SamplingParams
 from adaptivespec.draft.base import Drafter
+from adaptivespec.draft.eagle3_checkpoint import Eagle3Checkpoint
 from adaptivespec.engine.costs import FULL, QUICK, cached, machine_key, measure
-from adaptivespec.engine.loading import SHIPPED_HEADS, Backend, context_limit, load_head
+from adaptivespec.engine.loading import SHIPPED_HEADS, Backend, context_limit, find_head
 from adaptivespec.engine.loop import Request
 from adaptivespec.engine.recording import recording_plan
 from adaptivespec.engine.result import GenerationResult
@@ -54,6 +51,7 @@ class Engine:
     ) -> None:
         self.target, self.tokenizer, self.drafter = target, tokenizer, drafter
         self.model_name, self.head_name = model_name, head_name
+        self.files: tuple[Path | None, Path | None] = None, None  # of model and head
         self._cache_dir = cache_dir
         self._costs: CostProfile | None = None
         vocab = target.limits.vocab_size
@@ -115,11 +113,14 @@ class Engine:
         config = ModelConfig.from_dir(found.path)
         limit = context_limit(max_model_len, config.max_position_embeddings)
         tokenizer = Tokenizer.from_dir(found.path)
-        head = load_head(draft_model, found.name, hub)
+        head_path = find_head(draft_model, found.name, hub)
+        head = None if head_path is None else Eagle3Checkpoint.load(head_path)
         chosen = chosen.for_model(config, limit)
         target, drafter = chosen.load(found.path, config, limit, head)
         head_name = str(draft_model or SHIPPED_HEADS.get(found.name.lower(), ""))
-        return cls(target, tokenizer, drafter, found.name, head_name, cache_dir)
+        engine = cls(target, tokenizer, drafter, found.name, head_name, cache_dir)
+        engine.files = found.path, head_path
+        return engine
 
     @property
     def dtype(self) -> str:

@@ -208,23 +208,28 @@ def context_limit(asked: int | None, limit: int) -> int:
     return asked
 
 
+def find_head(
+    draft_model: str | Path | None, target_name: str, hub: Mapping[str, Any]
+) -> Path | None:
+    """Where the head lies that was asked for, or the one that ships for this target, if any."""
+    if draft_model is None:
+        shipped = SHIPPED_HEADS.get(target_name.lower())
+        return None if shipped is None else Path(str(files("adaptivespec") / "heads" / shipped))
+    if Path(draft_model).exists():
+        return Path(draft_model).absolute()
+    try:
+        return resolve_model(str(draft_model), **hub).path
+    except ModelNotFoundError as error:
+        raise ModelNotFoundError(
+            error.message,
+            field="draft_model",
+            remedy="Give the directory of an EAGLE-3 head, or a hub id",
+        ) from error
+
+
 def load_head(
     draft_model: str | Path | None, target_name: str, hub: Mapping[str, Any]
 ) -> Eagle3Checkpoint | None:
     """The head that was asked for, or the one that ships for this target, if any."""
-    if draft_model is not None:
-        if Path(draft_model).exists():
-            return Eagle3Checkpoint.load(draft_model)
-        try:
-            found = resolve_model(str(draft_model), **hub)
-        except ModelNotFoundError as error:
-            raise ModelNotFoundError(
-                error.message,
-                field="draft_model",
-                remedy="Give the directory of an EAGLE-3 head, or a hub id",
-            ) from error
-        return Eagle3Checkpoint.load(found.path)
-    shipped = SHIPPED_HEADS.get(target_name.lower())
-    if shipped is None:
-        return None
-    return Eagle3Checkpoint.load(str(files("adaptivespec").joinpath("heads", shipped)))
+    path = find_head(draft_model, target_name, hub)
+    return None if path is None else Eagle3Checkpoint.load(path)

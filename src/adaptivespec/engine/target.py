@@ -55,6 +55,7 @@ class Target(ABC, Generic[Cache]):
     limits: TargetLimits
     dtype: torch.dtype
     device: torch.device
+    backend: ClassVar[str] = "torch"
     #: The policy of requests that name none, where there is a drafter. One that looks at no clock
     #: and learns nothing from other requests, so that a request repeats.
     default_policy: ClassVar[str] = "dcs"

@@ -25,6 +25,7 @@ RULES: Registry[Rule] = Registry(
         "mars": "adaptivespec.verify.mars:MarsRule",
         "threshold": "adaptivespec.verify.threshold:ThresholdRule",
         "cascade": "adaptivespec.verify.cascade:CascadeRule",
+        "coin": "adaptivespec.verify.coin:CoinRule",
         "judge": "adaptivespec.verify.judge:JudgeRule",
         "semantic": "adaptivespec.verify.semantic:SemanticRule",
     },

@@ -67,6 +67,7 @@ class NativeTarget(Target[NativeSequence]):
         NativeError: the engine refused the weights, or there is no engine.
     """
 
+    backend = "native"
     # Against passes as quick as these every drafted node has its price.
     default_policy = "thrift"
 

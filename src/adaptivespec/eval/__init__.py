@@ -1,0 +1,1 @@
+"""Speed and quality measured together: tasks, graders, targets, runs, statistics, reports."""

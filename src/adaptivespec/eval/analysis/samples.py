@@ -1,0 +1,115 @@
+"""Rows of a run, by phase, item and arm."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TypeVar
+
+from adaptivespec.eval.analysis.figures import POOLED
+from adaptivespec.eval.rows import Row
+from adaptivespec.eval.settings import ArmSettings, Settings
+
+__all__ = ["Key", "Samples", "Timed", "good", "percentile", "ratio"]
+
+Key = tuple[str, int]
+"""Task and index of an item."""
+
+K = TypeVar("K", Key, tuple[str, int, int])
+
+Timed = tuple[str, int, int]
+"""Task and index of an item, and the restart in which it was timed."""
+
+
+@dataclass
+class Samples:
+    """Rows, found quickly.
+
+    Attributes:
+        settings: of the run.
+        quality, noise: arm -> item -> row.
+        speed: arm -> item and restart -> row.
+    """
+
+    settings: Settings
+    quality: dict[str, dict[Key, Row]] = field(default_factory=dict)
+    noise: dict[str, dict[Key, Row]] = field(default_factory=dict)
+    speed: dict[str, dict[Timed, Row]] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, settings: Settings, rows: Iterable[Row]) -> Samples:
+        """Sort rows into their phases; rows of arms and tasks that are not the run's are left."""
+        samples = cls(settings)
+        arms = {arm.name for arm in settings.arms}
+        tasks = {task.name for task in settings.tasks}
+        for row in rows:
+            place = row.place
+            if place.arm not in arms or place.task not in tasks:
+                continue
+            key = (place.task, place.index)
+            if place.phase == "quality":
+                samples.quality.setdefault(place.arm, {}).setdefault(key, row)
+            elif place.phase == "noise":
+                samples.noise.setdefault(place.arm, {}).setdefault(key, row)
+            elif place.phase == "speed":
+                samples.speed.setdefault(place.arm, {})[(*key, place.restart)] = row
+        return samples
+
+    @property
+    def tasks(self) -> list[str]:
+        """Names of the tasks, in order."""
+        return [task.name for task in self.settings.tasks]
+
+    def answers(self, arm: str, tasks: Sequence[str]) -> dict[Key, Row]:
+        """An arm's answers, errors left out, in the order of the items; of the noise run if asked.
+
+        Where a run has timed requests alone, these stand in: one of each item.
+        """
+        found = good(self.quality.get(arm, {}))
+        if arm not in self.quality:
+            for (task, index, _), row in sorted(good(self.speed.get(arm, {})).items()):
+                found.setdefault((task, index), row)
+        return {key: found[key] for key in sorted(found) if key[0] in tasks}
+
+    def errors(self, arm: str, tasks: Sequence[str]) -> list[Row]:
+        """Requests of the quality phase that failed."""
+        rows = self.quality.get(arm, {})
+        return [row for key, row in sorted(rows.items()) if key[0] in tasks and row.answer.error]
+
+    def timed(self, arm: str, tasks: Sequence[str]) -> dict[Timed, Row]:
+        """An arm's timed requests, errors left out."""
+        rows = good(self.speed.get(arm, {}))
+        return {key: rows[key] for key in sorted(rows) if key[0] in tasks}
+
+    def timed_errors(self, arm: str, tasks: Sequence[str]) -> int:
+        """Timed requests that failed."""
+        rows = self.speed.get(arm, {})
+        return sum(key[0] in tasks and row.answer.error is not None for key, row in rows.items())
+
+    def scopes(self) -> Iterator[tuple[str, list[str]]]:
+        """Each task by itself, then all of them under the name of the pooled line."""
+        for task in self.tasks:
+            yield task, [task]
+        yield POOLED, self.tasks
+
+    def lossless_arms(self) -> list[ArmSettings]:
+        """Arms other than the baseline that promise the target's own text."""
+        baseline = self.settings.baseline
+        return [arm for arm in self.settings.arms if arm.lossless and arm.name != baseline]
+
+
+def good(rows: Mapping[K, Row]) -> dict[K, Row]:
+    """Those without an error."""
+    return {key: row for key, row in rows.items() if row.answer.error is None}
+
+
+def ratio(numerator: float, denominator: float) -> float | None:
+    """Their quotient; None for nothing over nothing."""
+    return numerator / denominator if denominator else None
+
+
+def percentile(values: Sequence[float], percent: float) -> float | None:
+    """A percentile by linear interpolation; None of nothing."""
+    import numpy as np
+
+    return float(np.percentile(values, percent)) if len(values) else None

@@ -1,0 +1,1 @@
+"""Graders: model code in a sandbox, mathematics in a worker process, exact comparisons."""

@@ -1,0 +1,77 @@
+"""The process that parses and compares mathematics: a line of JSON for every line of JSON.
+
+``{"gold", "text"}`` in, ``{"correct", "answer"}`` out; "answer" is "" where none was found. It sets
+no timeouts: who started it kills it.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import sys
+from typing import Any
+
+MEMORY_BYTES = 4 << 30
+
+
+def normal_form(expression: Any) -> str:
+    """Text on which equal answers agree where that is cheap: values as numbers, the rest as is."""
+    import sympy
+
+    if isinstance(expression, sympy.Expr) and expression.is_number and expression.is_finite:
+        if expression.is_Rational:
+            return str(expression)
+        value = expression.evalf(12)
+        if value.is_Float and value == int(value):
+            return str(int(value))
+        return str(value)
+    return str(expression)
+
+
+def judge(gold: str, text: str) -> dict[str, Any]:
+    """Whether the answer that `text` gives equals `gold`, and that answer in a normal form."""
+    from math_verify import ExprExtractionConfig, LatexExtractionConfig, parse, verify
+
+    plain = ExprExtractionConfig()
+    wanted = parse(f"\\boxed{{{gold}}}", [LatexExtractionConfig()], parsing_timeout=None)
+    wanted += parse(gold, [plain], parsing_timeout=None)
+    boxed_first = LatexExtractionConfig(boxed_match_priority=0)
+    given = parse(text, [boxed_first, plain], parsing_timeout=None)
+    if not given:
+        return {"correct": False, "answer": ""}
+    correct = bool(verify(wanted, given, timeout_seconds=None))
+    # All right answers share the form of the reference.
+    return {"correct": correct, "answer": normal_form(wanted[0] if correct else given[0])}
+
+
+def _bound_memory() -> None:
+    try:
+        import resource
+
+        resource.setrlimit(resource.RLIMIT_AS, (MEMORY_BYTES, MEMORY_BYTES))
+    except (ImportError, OSError, ValueError):
+        return
+
+
+def main() -> None:
+    """Answer until the input ends."""
+    replies = os.fdopen(os.dup(1), "w", encoding="utf-8")
+    os.dup2(2, 1)  # what libraries print is no reply
+    logging.disable(logging.CRITICAL)
+    judge("1", "1")  # imports and builds the grammar before the first limit runs
+    _bound_memory()
+    replies.write("ready\n")
+    replies.flush()
+    for line in sys.stdin:
+        request = json.loads(line)
+        try:
+            reply = judge(request["gold"], request["text"])
+        except (Exception, RecursionError) as error:
+            reply = {"correct": False, "answer": "", "error": type(error).__name__}
+        replies.write(json.dumps(reply) + "\n")
+        replies.flush()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,98 @@
+"""Which items of a task a run asks, times, and tunes on."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import random
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from adaptivespec.core.errors import ConfigError
+from adaptivespec.eval.settings import TaskSettings
+from adaptivespec.eval.tasks import make_task
+from adaptivespec.eval.tasks.base import Item, Task
+
+__all__ = ["Selected", "Selection", "select"]
+
+
+@dataclass(frozen=True)
+class Selection:
+    """How many items of each task.
+
+    Attributes:
+        limit: asked, None for all that are left; `limits` says otherwise for tasks by name.
+        timed: of those, None for all of them.
+        dev: set aside for tuning; never asked otherwise.
+        max_tokens: of an answer, None for the task's own bound.
+        seed: of the order.
+    """
+
+    limit: int | None = None
+    timed: int | None = None
+    dev: int = 0
+    max_tokens: int | None = None
+    seed: int = 0
+    limits: Mapping[str, int] | None = None
+
+
+@dataclass(frozen=True)
+class Selected:
+    """A task with its items by index, and what a run asks of them."""
+
+    task: Task
+    items: Mapping[int, Item]
+    settings: TaskSettings
+
+    def chosen(self, indices: Sequence[int]) -> list[Item]:
+        """The items of these indices."""
+        return [self.items[index] for index in indices]
+
+
+def select(name: str, selection: Selection, data: Path | None) -> Selected:
+    """Draw items of a task: a shuffled order, asked from its front, dev items from its back.
+
+    So a larger limit asks the same items and more, and dev items are never asked.
+
+    Raises:
+        DataError: the items cannot be had.
+        ConfigError: no item is left.
+    """
+    task = make_task(name)
+    items = list(task.load(data))
+    order = [item.index for item in items]
+    random.Random(f"{name} {selection.seed}").shuffle(order)  # noqa: S311  repeatable, no secret
+    dev = min(selection.dev, len(order) // 2)
+    left = len(order) - dev
+    wanted = (selection.limits or {}).get(name, selection.limit)
+    count = left if wanted is None else min(wanted, left)
+    if count < 1:
+        raise ConfigError(
+            f"leaves no item of {name}, which has {len(order)}",
+            field="limit",
+            remedy="Ask for at least one",
+        )
+    asked = order[:count]
+    timed = asked if selection.timed is None else asked[: selection.timed]
+    by_index = {item.index: item for item in items}
+    settings = TaskSettings(
+        name=name,
+        title=task.title,
+        graded=task.graded,
+        max_tokens=selection.max_tokens or task.max_tokens,
+        stop=list(task.stop),
+        items=asked,
+        timed=timed,
+        dev=order[left:],
+        available=len(order),
+        digest=_digest(by_index[index] for index in asked),
+    )
+    return Selected(task, by_index, settings)
+
+
+def _digest(items: Iterable[Item]) -> str:
+    """Hash of prompts and references, as 16 hexadecimal digits."""
+    content = [[item.index, item.turns, item.reference] for item in items]
+    text = json.dumps(content, ensure_ascii=False, sort_keys=True)
+    return hashlib.sha256(text.encode()).hexdigest()[:16]
