@@ -101,13 +101,13 @@ def test_bootstrap_agrees_with_scipys():
 def test_the_bootstrap_interval_covers_the_truth():
     random = np.random.default_rng(3)
     shares = np.array([0.55, 0.05, 0.1, 0.3])
-    runs = 300
+    runs = 250
     hits = 0
     for seed, cells in enumerate(random.multinomial(200, shares, size=runs)):
         found = accuracy_difference([Pairs(*map(int, cells))], seed=seed)
         hits += found.low <= -0.05 <= found.high
-    # Three standard errors of a share of 95 % in 300 runs are 3.8 points.
-    assert 0.95 - 0.04 <= hits / runs <= 0.95 + 0.04
+    # Three standard errors of a share of 95 % in 250 runs are 4.1 points.
+    assert 0.95 - 0.041 <= hits / runs <= 0.95 + 0.041
 
 
 def test_stratified_intervals_are_narrower_where_tasks_are_unlike():
@@ -160,7 +160,8 @@ def test_ratio_of_rates_is_of_totals():
 def test_the_same_rows_give_the_same_interval():
     pairs = [Pairs(30, 3, 7, 20)]
     assert accuracy_difference(pairs) == accuracy_difference(pairs)
-    assert accuracy_difference(pairs, seed=1) != accuracy_difference(pairs, seed=2)
+    ratios = [list(np.linspace(1, 3, 40))]
+    assert geometric_mean(ratios, seed=1) != geometric_mean(ratios, seed=2)
 
 
 @pytest.mark.parametrize(
@@ -187,11 +188,11 @@ def test_the_detectable_difference_is_found_four_times_out_of_five():
 
 
 @few
-@given(st.integers(6, 400), st.data())
+@given(st.integers(30, 400), st.data())
 def test_more_questions_detect_more_and_more_noise_less(n, data):
     discordant = data.draw(st.integers(0, n // 2))
     here = minimal_detectable_difference(n, discordant)
-    assert here >= smallest_significant_difference(n) or n < 8
+    assert here >= smallest_significant_difference(n)
     assert minimal_detectable_difference(2 * n, 2 * discordant) < here
     assert minimal_detectable_difference(n, min(n, discordant + 5)) >= here - 0.01
 

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import json
 import math
 import random
 import re
 from pathlib import Path
 from typing import Any
 
-from adaptivespec.eval.rows import Place, Row, RowFile
+from adaptivespec.eval.rows import Place, Row
 from adaptivespec.eval.settings import ArmSettings, Settings, TaskSettings
 from adaptivespec.eval.targets.base import Answer
 from adaptivespec.eval.tasks.base import Grade
@@ -81,9 +82,8 @@ def write(folder: Path, of: Settings, answers: list[Row]) -> Path:
     """A run's folder as the benchmark leaves it."""
     folder.mkdir(parents=True, exist_ok=True)
     of.write(folder / "settings.json")
-    with RowFile(folder / "rows.jsonl") as file:
-        for row in answers:
-            file.add(row)
+    lines = [json.dumps(row.to_json(), ensure_ascii=False) + "\n" for row in answers]
+    (folder / "rows.jsonl").write_text("".join(lines), encoding="utf-8")
     return folder
 
 

@@ -20,9 +20,11 @@ from adaptivespec.calibrate.losses import LOSSES, LossKind
 from adaptivespec.core.errors import ConfigError
 from adaptivespec.core.registry import unknown_name
 
-__all__ = ["Budget", "LossTest", "TestKind", "hoeffding_bentkus", "prompts_needed", "wsr"]
+__all__ = ["Budget", "LossTest", "TestKind", "betting", "hoeffding_bentkus", "prompts_needed"]
 
-TestKind = Literal["clopper-pearson", "hoeffding-bentkus", "wsr"]
+TestKind = Literal["clopper-pearson", "hoeffding-bentkus", "betting"]
+BETS = np.array([0.25, 0.5, 0.75, 1.0])
+"""What gamblers stake, as shares of all they have; more of them need more prompts."""
 _STEPS = 40  # of a bisection: 1e-12 of the interval
 
 
@@ -52,7 +54,7 @@ class Budget:
         max_loss: eps, in (0, 1): the mean loss that is allowed.
         confidence: 1 - delta, in (0, 1).
         test: None for the best one of the loss: "clopper-pearson" (exact, for losses that are 0 or
-            1) or "wsr" (betting, for drop); "hoeffding-bentkus" takes any loss in [0, 1].
+            1) or "betting" (for drop); "hoeffding-bentkus" takes any loss in [0, 1].
 
     Raises ConfigError: out of bounds, or a test that is not valid for the loss.
     """
@@ -78,7 +80,7 @@ class Budget:
             raise ConfigError(
                 "clopper-pearson takes losses of 0 or 1, and drop has a third value",
                 field="test",
-                remedy="Use wsr or hoeffding-bentkus, or the loss harm, which bounds the drop",
+                remedy="Use betting or hoeffding-bentkus, or the loss harm, which bounds the drop",
             )
 
     @property
@@ -89,13 +91,13 @@ class Budget:
     @property
     def kind(self) -> TestKind:
         """The test in use."""
-        return self.test or ("wsr" if self.loss == "drop" else "clopper-pearson")
+        return self.test or ("betting" if self.loss == "drop" else "clopper-pearson")
 
     def p_value(self, losses: Sequence[float], limit: float | None = None) -> float:
         """P-value of "the mean loss exceeds `limit`" (on the budget's scale; None: the budget's).
 
         Args:
-            losses: as of ``losses_of``, in an order that was fixed before they were known.
+            losses: as of ``losses_of``.
         """
         at = self._scaled(self.max_loss if limit is None else limit)
         values = np.asarray(losses, dtype=np.float64)
@@ -103,8 +105,8 @@ class Budget:
             return 1.0 if not len(values) else 0.0
         if self.kind == "clopper-pearson":
             return _binomial_cdf(int(values.sum()), len(values), at)
-        if self.kind == "wsr":
-            return wsr(values, at, self.delta)
+        if self.kind == "betting":
+            return betting(values, at)
         return hoeffding_bentkus(float(values.mean()), len(values), at)
 
     def judge(self, losses: Sequence[float]) -> LossTest:
@@ -179,31 +181,23 @@ def hoeffding_bentkus(mean: float, n: int, limit: float) -> float:
     return min(hoeffding, bentkus, 1.0)
 
 
-def wsr(losses: Any, limit: float, delta: float) -> float:
+def betting(losses: Any, limit: float) -> float:
     """P-value of "the mean of losses in [0, 1] exceeds `limit`", by betting.
 
-    The wealth K_t = prod (1 + b_i (limit - loss_i)) of a gambler who bets on small losses is a
-    supermartingale under the null hypothesis, so 1 / max K_t is a p-value (Ville). The bets are
-    predictable, b_t = min(sqrt(2 ln(1 / delta) / (n var_{t-1})), 1 / (1 - limit)), which never
-    loses all. (Waudby-Smith and Ramdas 2010.09686; Bates et al. 2101.02703, prop. 5.)
+    Under the null hypothesis the wealth prod (1 + b (limit - loss_i)) of a gambler who bets on
+    small losses is 1 or less in the mean, for any b in [0, 1 / (1 - limit)], and so is the average
+    of several gamblers; by Markov its inverse is a p-value. The order of losses does not matter,
+    and a limit below their mean is never rejected. (Waudby-Smith and Ramdas 2010.09686.)
 
     Args:
-        losses: f64[n], in an order that was fixed before they were known.
-        delta: the level that the bets are made for; the p-value is valid at any.
+        losses: f64[n].
     """
     values = np.asarray(losses, dtype=np.float64)
-    n = len(values)
-    if n == 0:
-        return 1.0
-    count = np.arange(1, n + 1)
-    means = (0.5 + np.cumsum(values)) / (1 + count)
-    variances = (0.25 + np.cumsum((values - means) ** 2)) / (1 + count)
-    before = np.concatenate(([0.25], variances[:-1]))
-    bets = np.minimum(np.sqrt(2 * math.log(1 / delta) / (n * before)), 1 / (1 - limit))
-    factors = 1 + bets * (limit - values)
-    with np.errstate(divide="ignore"):  # all may be lost at the highest bet
-        wealth = np.cumsum(np.log(np.maximum(factors, 0.0)))
-    return float(min(1.0, math.exp(-max(0.0, float(wealth.max())))))
+    bets = BETS / (1 - limit)
+    with np.errstate(divide="ignore"):  # the highest bet may lose all
+        factors = np.log(np.maximum(1 + bets[:, None] * (limit - values), 0.0))
+    wealth = np.logaddexp.reduce(factors.sum(axis=1)) - math.log(len(bets))
+    return math.exp(-max(0.0, float(wealth)))
 
 
 def _kl(a: float, b: float) -> float:

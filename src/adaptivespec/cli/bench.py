@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -147,9 +147,9 @@ def compare(
 
     found = compared(a, b)
     if as_json:
-        show_json(found.to_json())
+        show_json(asdict(found))
         return
-    show_rows(found.rows())
+    show_rows(found.table())
     for note in found.notes:
         display.note(note, style="dim")
 

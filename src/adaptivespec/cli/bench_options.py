@@ -14,7 +14,7 @@ from adaptivespec.core.errors import ConfigError
 if TYPE_CHECKING:
     from adaptivespec.eval.arms import Arm
     from adaptivespec.eval.bench import Load
-    from adaptivespec.eval.selection import Selection
+    from adaptivespec.eval.selection import PerTask, Selection
     from adaptivespec.eval.worker import TargetSpec
 
 __all__ = ["ArmOptions", "ItemOptions", "RunOptions", "ServerOptions"]
@@ -72,8 +72,14 @@ class ItemOptions:
         ),
     ] = 8
     max_tokens: Annotated[
-        int | None,
-        option("--max-tokens", "-n", panel=ITEMS, help="Of an answer. Missing: the task's own."),
+        str | None,
+        option(
+            "--max-tokens",
+            "-n",
+            panel=ITEMS,
+            metavar="N|TASK=N,...",
+            help="Of an answer, for all tasks or by name. Missing: the task's own.",
+        ),
     ] = None
 
     def task_names(self) -> list[str]:
@@ -89,33 +95,40 @@ class ItemOptions:
         """How many items of each task."""
         from adaptivespec.eval.selection import Selection
 
-        for name in ("timed", "dev", "max_tokens"):
+        for name, least in (("timed", 1), ("dev", 0)):
             value = getattr(self, name)
-            least = 0 if name == "dev" else 1
             if value is not None and value < least:
                 raise ConfigError(f"must be at least {least}, got {value}", field=name)
-        limit, limits = self._limits()
-        return Selection(limit, self.timed, self.dev, self.max_tokens, seed, limits)
+        return Selection(
+            limit=self._numbers("limit"),
+            timed=self.timed,
+            dev=self.dev,
+            max_tokens=self._numbers("max_tokens"),
+            seed=seed,
+        )
 
-    def _limits(self) -> tuple[int | None, dict[str, int]]:
-        limit, limits = None, dict[str, int]()
-        for part in filter(None, (self.limit or "").split(",")):
+    def _numbers(self, field: str) -> PerTask:
+        """The numbers of "50", "gsm8k=50,math500=20" or "50,gsm8k=20"."""
+        from adaptivespec.eval.selection import PerTask
+
+        general, named = None, dict[str, int]()
+        for part in filter(None, (getattr(self, field) or "").split(",")):
             name, equals, number = part.rpartition("=")
             if not number.strip().isdecimal() or int(number) < 1:
                 raise ConfigError(
-                    f"{part!r} is no number of items", field="limit", remedy="Write 50 or gsm8k=50"
+                    f"{part!r} is no number above 0", field=field, remedy="Write 50 or gsm8k=50"
                 )
-            if equals:
-                if name.strip() not in self.task_names():
-                    raise ConfigError(
-                        f"{name.strip()!r} is not among the tasks of this run",
-                        field="limit",
-                        remedy=f"They are {', '.join(self.task_names())}",
-                    )
-                limits[name.strip()] = int(number)
+            if not equals:
+                general = int(number)
+            elif name.strip() in self.task_names():
+                named[name.strip()] = int(number)
             else:
-                limit = int(number)
-        return limit, limits
+                raise ConfigError(
+                    f"{name.strip()!r} is not among the tasks of this run",
+                    field=field,
+                    remedy=f"They are {', '.join(self.task_names())}",
+                )
+        return PerTask(general, named)
 
 
 @dataclass(frozen=True, kw_only=True)

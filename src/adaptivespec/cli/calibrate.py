@@ -154,15 +154,8 @@ def _show(result: Result, folder: Path, quiet: bool) -> None:
     display.write(f"\n{guarantee(result.certificate)}\n")
     if quiet:
         return
-    certificate = result.certificate
-    if (
-        certificate.lossless
-        and certificate.needed is not None
-        and certificate.needed > certificate.n
-    ):
-        display.note(
-            f"{certificate.needed:,} prompts certify a kappa without any loss; there were "
-            f"{certificate.n:,}"
-        )
+    needed, n = result.certificate.needed, result.certificate.n
+    if result.certificate.lossless and needed is not None and needed > n:
+        display.note(f"{needed:,} prompts certify a kappa without any loss; there were {n:,}")
     display.note(f"report: {folder / 'report.md'}", "dim")
     display.note(f"use it with --rule-config {folder / 'certificate.json'}", "dim")

@@ -36,7 +36,7 @@ class LossTest(StrEnum):
 
     auto = "auto"
     clopper_pearson = "clopper-pearson"
-    wsr = "wsr"
+    betting = "betting"
     hoeffding_bentkus = "hoeffding-bentkus"
 
 
@@ -108,7 +108,12 @@ class BudgetOptions:
     ] = Loss.harm
     test: Annotated[
         LossTest,
-        option("--test", panel=BUDGET, help="Of a kappa. auto: exact for harm and disagreement."),
+        option(
+            "--test",
+            panel=BUDGET,
+            help="Of a kappa. auto: clopper-pearson, which is exact, for harm and "
+            "disagreement; betting for drop.",
+        ),
     ] = LossTest.auto
     kappas: Annotated[
         str | None,

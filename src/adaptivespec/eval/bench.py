@@ -99,9 +99,10 @@ def run(bench: Bench, folder: Path, progress: Progress, notice: Notice) -> Setti
             peers = _peers(bench, stack, notice)
             settings = _settings(bench, selected, host, peers, notice)
             settings = _resumed(settings, folder / SETTINGS, bool(file.rows), notice)
+            settings.write(folder / SETTINGS)
             if any(is_open(arm.arm()) for arm in settings.arms):
                 settings = settle(settings, selected, host, file, tuning)
-            settings.write(folder / SETTINGS)
+                settings.write(folder / SETTINGS)
         _graded(bench, settings, selected, file, progress)
         for restart in range(settings.restarts):
             _timed(bench, settings, selected, file, progress, restart)

@@ -80,17 +80,14 @@ class UngradedPrompts(Task):
 
 
 class GradedPrompts(UngradedPrompts):
-    """Prompts with reference answers."""
+    """Prompts whose reference is [a key of GRADERS, the user's answer]."""
 
     summary: ClassVar[str] = "the user's prompts, graded against the user's answers"
     graded: ClassVar[bool] = True
 
-    def __init__(self, items: Sequence[Item], grader: str) -> None:
-        super().__init__(items)
-        self.grader = grader
-
     def grade(self, item: Item, text: str) -> Grade:
-        return GRADERS[self.grader](item.reference, text)
+        grader, answer = item.reference
+        return GRADERS[grader](answer, text)
 
 
 def prompts_task(path: Path, grader: str | None) -> Task:
@@ -116,12 +113,13 @@ def prompts_task(path: Path, grader: str | None) -> Task:
     for number, line in enumerate(lines, 1):
         if line.strip():
             prompt, answer = _read(line, f"{path}:{number}", grader)
-            items.append(Item("prompts", len(items), (prompt,), answer))
+            reference = None if grader is None else [grader, answer]
+            items.append(Item("prompts", len(items), (prompt,), reference))
     if not items:
         raise DataError(
             f"{path} holds no prompt", field="prompts", remedy='Write lines {"prompt": "..."}'
         )
-    return UngradedPrompts(items) if grader is None else GradedPrompts(items, grader)
+    return UngradedPrompts(items) if grader is None else GradedPrompts(items)
 
 
 def _read(line: str, place: str, grader: str | None) -> tuple[str, Any]:

@@ -6,7 +6,7 @@ import hashlib
 import json
 import random
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from adaptivespec.core.errors import ConfigError
@@ -14,7 +14,19 @@ from adaptivespec.eval.settings import TaskSettings
 from adaptivespec.eval.tasks import make_task
 from adaptivespec.eval.tasks.base import Item, Task
 
-__all__ = ["Selected", "Selection", "select"]
+__all__ = ["PerTask", "Selected", "Selection", "select"]
+
+
+@dataclass(frozen=True)
+class PerTask:
+    """A number for all tasks, None for none, and others for tasks by name."""
+
+    general: int | None = None
+    named: Mapping[str, int] = field(default_factory=dict)
+
+    def of(self, task: str) -> int | None:
+        """The number of a task."""
+        return self.named.get(task, self.general)
 
 
 @dataclass(frozen=True)
@@ -22,19 +34,18 @@ class Selection:
     """How many items of each task.
 
     Attributes:
-        limit: asked, None for all that are left; `limits` says otherwise for tasks by name.
+        limit: asked, none for all that are left.
         timed: of those, None for all of them.
         dev: set aside for tuning; never asked otherwise.
-        max_tokens: of an answer, None for the task's own bound.
+        max_tokens: of an answer, none for the task's own bound.
         seed: of the order.
     """
 
-    limit: int | None = None
+    limit: PerTask = field(default_factory=PerTask)
     timed: int | None = None
     dev: int = 0
-    max_tokens: int | None = None
+    max_tokens: PerTask = field(default_factory=PerTask)
     seed: int = 0
-    limits: Mapping[str, int] | None = None
 
 
 @dataclass(frozen=True)
@@ -65,7 +76,7 @@ def select(name: str, selection: Selection, data: Path | None) -> Selected:
     random.Random(f"{name} {selection.seed}").shuffle(order)  # noqa: S311  repeatable, no secret
     dev = min(selection.dev, len(order) // 2)
     left = len(order) - dev
-    wanted = (selection.limits or {}).get(name, selection.limit)
+    wanted = selection.limit.of(name)
     count = left if wanted is None else min(wanted, left)
     if count < 1:
         raise ConfigError(
@@ -80,7 +91,7 @@ def select(name: str, selection: Selection, data: Path | None) -> Selected:
         name=name,
         title=task.title,
         graded=task.graded,
-        max_tokens=selection.max_tokens or task.max_tokens,
+        max_tokens=selection.max_tokens.of(name) or task.max_tokens,
         stop=list(task.stop),
         items=asked,
         timed=timed,

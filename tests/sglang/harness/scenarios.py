@@ -8,6 +8,9 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from adaptivespec.calibrate.identity import weights_at
+from adaptivespec.policy import make_policy
+from fakes.certificates import certificate
 from harness import models, stress, tiny_models
 from harness.run import Request, Run
 
@@ -19,6 +22,7 @@ def kappa(value: float) -> dict[str, Any]:
 
 Triple = tuple[int, int, int]  # (num_steps, topk, num_draft_tokens)
 TREE, CHAIN = (5, 4, 16), (5, 1, 6)
+CHAIN_POLICY = "static:5,1,6"
 TOKENS = 64  # of an answer of the real target
 KAPPAS = (1.0, 0.5, 0.2, 0.05)
 PENALTIES: dict[str, dict[str, Any]] = {
@@ -213,6 +217,25 @@ class Tiny:
         )
         return replace(run, environment={"TRITON_INTERPRET": "1"})
 
+    def certified(self, policy: str) -> Run:
+        """A server with a certificate of the tiny model at a chain, and the policy `policy`."""
+        path = self.target.parent / "certificate.json"
+        with _writing:
+            certificate(
+                kappas=(0.5, 0.05),
+                harmed=(0, 0),
+                policy=make_policy(CHAIN_POLICY).label,
+                model=weights_at(self.target, "tiny"),
+                head=weights_at(self.head, "tiny-head"),
+            ).write(path)
+        config = {"rule_config": str(path)} | ({"policy": policy} if policy else {})
+        jobs = {
+            "prompts": prompts(),
+            "sampled": prompts(temperature=1.0, sampling_seed=1),
+            "own": prompts(**kappa(0.5)),
+        }
+        return adaptive(self.tree_engine, config, jobs)
+
     def served(self) -> Run:
         """A server whose clients may ask for promotions."""
         engine = self.tree_engine | {
@@ -289,6 +312,8 @@ def scenarios(folder: Path) -> dict[str, Callable[[], Run]]:
         "tiny stress": lambda: Tiny(folder).stress(),
         "tiny overlapped": lambda: Tiny(folder).overlapped(),
         "tiny parallel": lambda: Tiny(folder).parallel(),
+        "tiny certified": lambda: Tiny(folder).certified(""),
+        "tiny uncertified": lambda: Tiny(folder).certified("dcs"),
         "misconfigured": lambda: Tiny(folder).misconfigured(),
         "misplaced": lambda: Tiny(folder).misplaced(),
     }

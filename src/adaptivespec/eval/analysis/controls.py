@@ -1,4 +1,4 @@
-"""Controls: an arm against one that promotes as often, but without looking at margins."""
+"""Controls: an arm against one that promotes as often, but by a coin instead of by margins."""
 
 from __future__ import annotations
 
@@ -13,15 +13,20 @@ from adaptivespec.eval.statistics import (
     exact_mcnemar,
     minimal_detectable_difference,
 )
+from adaptivespec.verify import PRESETS
 
 __all__ = ["controls"]
 
 
 def controls(samples: Samples, cells: Sequence[Cell]) -> list[Control]:
-    """Each control beside the lossy arm of its policy with the nearest rate of promotion."""
+    """Each coin beside the margin arm of its policy with the nearest rate of promotion.
+
+    Where its policy or the margin rule was not run, another lossy arm of the target stands in.
+    """
     pooled = [cell for cell in cells if cell.task == POOLED]
     found = []
-    for control in (cell for cell in pooled if cell.role == "control"):
+    rules = {arm.name: arm.rule.partition(":")[0] for arm in samples.settings.arms}
+    for control in (cell for cell in pooled if rules[cell.arm] == "coin"):
         arm = _partner(samples, control, pooled)
         if arm is not None:
             found.append(_compared(samples, control, arm))
@@ -29,24 +34,24 @@ def controls(samples: Samples, cells: Sequence[Cell]) -> list[Control]:
 
 
 def _partner(samples: Samples, control: Cell, pooled: Sequence[Cell]) -> Cell | None:
-    policies = {
-        arm.name: (arm.target, arm.resolved_policy or arm.policy) for arm in samples.settings.arms
-    }
+    arms = {arm.name: arm for arm in samples.settings.arms}
+    mine = arms[control.arm]
     rate = control.divergence.promotions_per_100
     candidates = [
         cell
         for cell in pooled
         if cell.role not in ("control", "plain")
         and cell.lossless is False
-        and policies[cell.arm][0] == policies[control.arm][0]
+        and arms[cell.arm].target == mine.target
         and cell.divergence.promotions_per_100 is not None
     ]
     if rate is None or not candidates:
         return None
 
-    def distance(cell: Cell) -> tuple[bool, float]:
-        other = cell.divergence.promotions_per_100 or 0.0
-        return policies[cell.arm] != policies[control.arm], abs(other - rate)
+    def distance(cell: Cell) -> tuple[bool, bool, float]:
+        arm, other = arms[cell.arm], cell.divergence.promotions_per_100 or 0.0
+        margin = arm.rule.partition(":")[0] in ("margin", *PRESETS)
+        return arm.policy != mine.policy, not margin, abs(other - rate)
 
     return min(candidates, key=distance)
 

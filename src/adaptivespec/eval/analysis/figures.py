@@ -137,8 +137,9 @@ class Speed:
         speedup: time of the baseline over time of the arm: within a block, then the median over
             restarts, then the geometric mean over prompts; bootstrap interval over prompts.
         token_speedup: ratio of total tokens a second.
-        tokens_per_s, request_s, first_token_s: of this machine on that day.
+        tokens_per_s, request_s, first_token_s: of one request, on this machine and that day.
         correct_s: seconds a request over accuracy: time for one correct answer.
+        same_text: share of timed answers that read as the arm's graded answer to the same item.
         prefill_ms, draft_ms, verify_ms, host_ms: a token of output.
         requests_per_s: concurrency over mean time (Little's law); None at a set request rate.
         gap_ms, gap_ms_p95: between chunks of a stream: median and 95th percentile.
@@ -154,6 +155,7 @@ class Speed:
     request_s: float | None = None
     first_token_s: float | None = None
     correct_s: float | None = None
+    same_text: float | None = None
     prefill_ms: float | None = None
     draft_ms: float | None = None
     verify_ms: float | None = None
@@ -185,7 +187,7 @@ class NoiseLine:
     """Plain decoding against what should be the same: a difference here is noise.
 
     Attributes:
-        what: "plain, other chunks" or the lossless arm.
+        what: the baseline again, its prompt read in other pieces, or a lossless arm.
         items, diverged: answers compared, and those that differ.
         divergence_at: median position of the first differing token.
         difference: of accuracy, with its detectable difference.

@@ -18,17 +18,15 @@ from adaptivespec.eval.statistics import (
 
 __all__ = ["floor", "noise_lines"]
 
-CHUNKS = "plain, other chunks"
-
 
 def noise_lines(samples: Samples) -> list[NoiseLine]:
-    """Plain decoding against itself with other chunks of the prompt, and against lossless arms."""
+    """The baseline against itself, its prompt read in other pieces, and against lossless arms."""
     baseline = samples.settings.baseline
     again = good(samples.noise.get(baseline, {}))
     lines = []
     for scope, tasks in samples.scopes():
         base = samples.answers(baseline, tasks)
-        lines.append(_line(CHUNKS, scope, tasks, again, base))
+        lines.append(_line(f"{baseline} again", scope, tasks, again, base))
         for arm in samples.lossless_arms():
             if arm.name in samples.quality:
                 rows = samples.answers(arm.name, tasks)
@@ -37,13 +35,9 @@ def noise_lines(samples: Samples) -> list[NoiseLine]:
 
 
 def floor(lines: Sequence[NoiseLine], scope: str) -> float | None:
-    """The largest accuracy difference that is noise, on a task or pooled; None where not measured.
-
-    It is None too where no noise was seen at all: texts equal to the letter hide no difference.
-    """
-    here = [line for line in lines if line.task == scope]
-    values = [abs(line.difference.value) for line in here if line.difference.value is not None]
-    return max(values) if values and any(line.diverged for line in here) else None
+    """The largest accuracy difference that is noise, on a task or pooled; None: not measured."""
+    here = [line.difference.value for line in lines if line.task == scope]
+    return max((abs(value) for value in here if value is not None), default=None)
 
 
 def _line(

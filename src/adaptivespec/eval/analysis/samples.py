@@ -61,9 +61,9 @@ class Samples:
         return [task.name for task in self.settings.tasks]
 
     def answers(self, arm: str, tasks: Sequence[str]) -> dict[Key, Row]:
-        """An arm's answers, errors left out, in the order of the items; of the noise run if asked.
+        """An arm's answers, errors left out, in the order of the items.
 
-        Where a run has timed requests alone, these stand in: one of each item.
+        Of an arm that was timed and not graded, the timed answers stand in: one of each item.
         """
         found = good(self.quality.get(arm, {}))
         if arm not in self.quality:
@@ -91,6 +91,11 @@ class Samples:
         for task in self.tasks:
             yield task, [task]
         yield POOLED, self.tasks
+
+    def is_graded(self, arm: str) -> bool:
+        """Whether an arm answers every item, as those of the baseline's target do."""
+        targets = {item.name: item.target for item in self.settings.arms}
+        return targets[arm] == targets.get(self.settings.baseline)
 
     def lossless_arms(self) -> list[ArmSettings]:
         """Arms other than the baseline that promise the target's own text."""

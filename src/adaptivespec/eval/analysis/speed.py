@@ -8,7 +8,7 @@ from statistics import median
 import numpy as np
 
 from adaptivespec.eval.analysis.figures import Speed
-from adaptivespec.eval.analysis.samples import Samples, Timed, percentile, ratio
+from adaptivespec.eval.analysis.samples import Samples, Timed, good, percentile, ratio
 from adaptivespec.eval.rows import Row
 from adaptivespec.eval.statistics import NOTHING, Floats, geometric_mean, ratio_of_rates
 from adaptivespec.eval.targets.base import Answer
@@ -44,8 +44,9 @@ def speed(samples: Samples, arm: str, tasks: Sequence[str], accuracy: float | No
         request_s=request_s,
         first_token_s=ratio(sum(firsts), len(firsts)),
         correct_s=request_s / accuracy if accuracy else None,
+        same_text=_same_text(samples, arm, rows),
         **_phases(answers),
-        requests_per_s=_throughput(samples, arm, request_s),
+        requests_per_s=_throughput(samples, request_s) if _streamed(answers) else None,
         **_stream(answers),
     )
 
@@ -86,6 +87,16 @@ def _rate(answer: Answer) -> tuple[float, float]:
     return answer.completion_tokens, answer.seconds
 
 
+def _same_text(samples: Samples, arm: str, rows: Mapping[Timed, Row]) -> float | None:
+    graded = good(samples.quality.get(arm, {}))
+    same = [
+        row.answer.text == graded[key[:2]].answer.text
+        for key, row in rows.items()
+        if key[:2] in graded
+    ]
+    return ratio(sum(same), len(same))
+
+
 def _phases(answers: Sequence[Answer]) -> dict[str, float | None]:
     """Milliseconds a token of output in each phase."""
     told = [answer for answer in answers if answer.timings]
@@ -98,15 +109,16 @@ def _phases(answers: Sequence[Answer]) -> dict[str, float | None]:
     return result
 
 
-def _throughput(samples: Samples, arm: str, request_s: float) -> float | None:
-    settings = samples.settings
-    target = next(item.target for item in settings.arms if item.name == arm)
-    load = settings.load.get(target, settings.load)
-    if not isinstance(load, dict) or "concurrency" not in load or request_s <= 0:
-        return None
-    if load.get("rate") or load.get("request_rate"):
+def _throughput(samples: Samples, request_s: float) -> float | None:
+    """Requests a second by Little's law; not at a set rate, where load does not follow speed."""
+    load = samples.settings.load
+    if not load.get("concurrency") or load.get("request_rate") or request_s <= 0:
         return None
     return float(load["concurrency"]) / request_s
+
+
+def _streamed(answers: Sequence[Answer]) -> bool:
+    return any(answer.chunks for answer in answers)
 
 
 def _stream(answers: Sequence[Answer]) -> dict[str, float | None]:

@@ -158,7 +158,8 @@ def _cell(samples: Samples, arm: ArmSettings, scope: str, tasks: list[str]) -> C
 
 
 def _beside_noise(cell: Cell, noise: list[NoiseLine]) -> Cell:
+    """Say of a lossy arm whether its loss is within the noise; nothing where both are 0."""
     least, value = floor(noise, cell.task), cell.quality.difference.value
-    if cell.lossless is not False or least is None or value is None:
+    if cell.lossless is not False or least is None or value is None or value == least == 0:
         return cell
     return dataclasses.replace(cell, below_noise=abs(value) <= least)

@@ -34,6 +34,7 @@ def warnings(samples: Samples, cells: Sequence[Cell], noise: Sequence[NoiseLine]
         *_shares(tasks, "without a final answer", lambda cell: cell.quality.unparsed),
         *_longer(lossy),
         *_restarts(pooled),
+        *_repeated(samples, pooled),
         *_load(samples.settings.provenance),
     ]
     if any(cell.role == "frontier" for cell in pooled):
@@ -58,7 +59,7 @@ def _missing(samples: Samples, pooled: Sequence[Cell]) -> Iterator[str]:
     expected = sum(len(task.items) for task in samples.settings.tasks)
     for cell in pooled:
         missing = expected - cell.quality.answers - cell.quality.errors
-        if missing > 0:
+        if samples.is_graded(cell.arm) and missing > 0:
             yield f"{cell.arm}: {missing} of {expected} items have no answer; the run is not whole."
 
 
@@ -160,12 +161,25 @@ def _restarts(pooled: Sequence[Cell]) -> Iterator[str]:
         )
 
 
+def _repeated(samples: Samples, pooled: Sequence[Cell]) -> Iterator[str]:
+    """Timed answers that are not the graded ones: times and accuracy are of different texts."""
+    if samples.settings.temperature > 0:
+        return
+    for cell in pooled:
+        same = cell.speed.same_text
+        if same is not None and same < 1:
+            yield (
+                f"{cell.arm}: {percent(1 - same)} of the timed answers are not those that were "
+                "graded; decoding does not repeat itself."
+            )
+
+
 def _load(provenance: Mapping[str, Any]) -> Iterator[str]:
     loads = list(_numbers_below(provenance, "load"))
-    cores = [n for key in ("cores", "cpus", "cpu_count") for n in _numbers_below(provenance, key)]
-    if loads and cores and max(loads) > max(cores):
+    cores = list(_numbers_below(provenance, "cpus"))
+    if loads and cores and max(loads) > max(cores) / 2:
         yield (
-            f"The machine was busy: its load reached {max(loads):.1f} on {max(cores):.0f} cores. "
+            f"The machine was busy with a load of {max(loads):.1f} on {max(cores):.0f} cores. "
             "Ratios suffer less than seconds, but measure again on a quiet machine."
         )
 

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import ast
 import re
+import warnings
 
-__all__ = ["extract_code"]
+__all__ = ["extract_code", "syntax_tree"]
 
 _FENCE = re.compile(r"```[ \t]*([\w+-]*)[^\n]*\n(.*?)(?:\n[ \t]*```|\Z)", re.DOTALL)
+_PYTHON = ("", "python", "python3", "py")
 _BEGIN = re.compile(r"^(?:def |from \w|import \w|class |@|async def )", re.MULTILINE)
 
 
@@ -29,7 +31,14 @@ def extract_code(text: str, name: str) -> str:
     return _parsable(text[begin.start() :]) if begin else text.rstrip().removesuffix("```")
 
 
-_PYTHON = ("", "python", "python3", "py")
+def syntax_tree(code: str) -> ast.Module | None:
+    """The syntax tree, or None where the code is no Python. Nothing is run, nothing is printed."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        try:
+            return ast.parse(code)
+        except (SyntaxError, ValueError, RecursionError, MemoryError):
+            return None
 
 
 def _parsable(text: str) -> str:
@@ -37,9 +46,6 @@ def _parsable(text: str) -> str:
     lines = text.splitlines()
     for end in range(len(lines), 0, -1):
         part = "\n".join(lines[:end])
-        try:
-            ast.parse(part)
-        except (SyntaxError, ValueError, RecursionError, MemoryError):
-            continue
-        return part
+        if syntax_tree(part) is not None:
+            return part
     return text

@@ -14,7 +14,7 @@ _MARKER = re.compile(r"^\s*(?:[-*•+]|\(?\d{1,2}[.):])\s+")
 
 def normal_text(text: str) -> str:
     """Lower case, single blanks, without quotes, emphasis and punctuation at the ends."""
-    text = text.replace("’", "'").strip().strip("*_`\"' \t.,;:!")
+    text = text.replace("\u2019", "'").strip().strip("*_`\"' \t.,;:!")
     return " ".join(text.casefold().split())
 
 
@@ -54,7 +54,7 @@ def first_object(text: str) -> dict[str, Any] | None:
 
 
 def words_in_order(text: str) -> list[str]:
-    """The members of a list, however it is laid out: lines, bullets, numbers, commas, brackets.
+    """The words of a list, however it is laid out: lines, bullets, numbers, commas, blanks.
 
     A line that ends in a colon introduces the list and is left out, as are blank lines.
     """
@@ -69,4 +69,5 @@ def words_in_order(text: str) -> list[str]:
     for line in lines:
         line = _MARKER.sub("", line).strip().strip("[](){}")
         parts += re.split(r"\s*[,;|/]\s*(?:and\s+)?", line)
-    return [word for part in parts if (word := normal_text(_MARKER.sub("", part)))]
+    words = [word for part in parts if (word := normal_text(_MARKER.sub("", part)))]
+    return words[0].split() if len(words) == 1 else words

@@ -8,7 +8,8 @@ from decimal import Decimal
 __all__ = ["final_number", "normal_number"]
 
 _NUMBER = re.compile(r"-?\s?\$?\s?(?:\d{1,3}(?:,\d{3})+|\d+)(?:\.\d+)?|-?\$?\.\d+")
-_MARKED = re.compile(r"####\s*(.+)")
+# "#### 18" and "#### Answer: 18", but no heading such as "#### Step 2".
+_MARKED = re.compile(r"####[\s*]*(?:(?:final\s+)?answer(?:\s+is)?)?[\s*:=]*([-$.\d].*)", re.I)
 _BOXED = re.compile(r"\\boxed\s*\{((?:[^{}]|\{[^{}]*\})*)\}")
 _SAID = re.compile(r"answer(?:\s+is|\s*:)[:\s]*(.+)", re.IGNORECASE)
 
@@ -19,7 +20,7 @@ def final_number(text: str) -> str | None:
     What stands after the last "####" counts first, then the last \\boxed{}, then what follows the
     last "answer is", then the last number of all. "$1,234.50" is "1234.5".
     """
-    text = text.replace("−", "-").replace("\\$", "$").replace("{,}", ",").replace("\\,", "")
+    text = text.replace("\u2212", "-").replace("\\$", "$").replace("{,}", ",").replace("\\,", "")
     for pattern in (_MARKED, _BOXED, _SAID):
         found = pattern.findall(text)
         if found and (number := _first_result(found[-1])) is not None:

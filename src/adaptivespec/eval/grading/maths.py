@@ -8,6 +8,7 @@ when it takes too long; verdicts are then the same from every thread.
 from __future__ import annotations
 
 import atexit
+import contextlib
 import json
 import os
 import queue
@@ -89,7 +90,13 @@ class _Worker:
         self.process.kill()
         self.process.wait()
         if self.process.stdin is not None:
-            self.process.stdin.close()
+            with contextlib.suppress(OSError):
+                self.process.stdin.close()
+
+    @property
+    def usable(self) -> bool:
+        """Whether it lives and belongs to this process, not to one that this was forked from."""
+        return self.owner == os.getpid() and self.process.poll() is None
 
 
 _lock = threading.Lock()
@@ -110,7 +117,7 @@ def compare(gold: str, text: str, limit_s: float = LIMIT_S) -> Verdict:
     global _worker
     request = json.dumps({"gold": gold, "text": text})
     with _lock:
-        if _worker is None or _worker.owner != os.getpid():
+        if _worker is None or not _worker.usable:
             _need_math_verify()
             _worker = _Worker()
         reply = _worker.ask(request, limit_s)

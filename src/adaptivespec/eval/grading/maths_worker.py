@@ -19,14 +19,12 @@ def normal_form(expression: Any) -> str:
     """Text on which equal answers agree where that is cheap: values as numbers, the rest as is."""
     import sympy
 
-    if isinstance(expression, sympy.Expr) and expression.is_number and expression.is_finite:
-        if expression.is_Rational:
-            return str(expression)
-        value = expression.evalf(12)
-        if value.is_Float and value == int(value):
-            return str(int(value))
-        return str(value)
-    return str(expression)
+    if not (isinstance(expression, sympy.Expr) and expression.is_number and expression.is_finite):
+        return str(expression)
+    if expression.is_Integer:
+        return str(expression)
+    value = expression.evalf(15)
+    return f"{float(value):.12g}" if value.is_Float else str(value)
 
 
 def judge(gold: str, text: str) -> dict[str, Any]:

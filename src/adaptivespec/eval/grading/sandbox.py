@@ -52,7 +52,7 @@ class Limits:
     """
 
     cpu_s: int = 3
-    wall_s: float = 10.0
+    wall_s: float = 15.0
     memory_bytes: int = 1 << 30
     files: int = 64
 
@@ -74,7 +74,8 @@ class Run:
 
     Attributes:
         outcome: "passed" when the code ran to its end without an error; "failed"; "timeout";
-            "error" when the sandbox itself could not be set up.
+            "error" when the sandbox itself could not be set up,
+            which says nothing about the code.
         results: repr of the value of each call, "!" and the type of error where it raised one.
         message: the last line of the exception, or how the process ended. Empty when passed.
         seconds: wall time.
@@ -88,7 +89,7 @@ class Run:
     in_force: tuple[str, ...] = ()
 
 
-def run_python(source: str, calls: Sequence[str] = (), limits: Limits = Limits()) -> Run:  # noqa: B008
+def run_python(source: str, calls: Sequence[str] = (), limits: Limits = Limits()) -> Run:
     """Run `source`, then evaluate the expressions `calls` among its names.
 
     Args:
@@ -156,7 +157,7 @@ def _kill(process: subprocess.Popen[bytes]) -> None:
 
 def _judge(lines: list[str], nonce: str, code: int | None, seconds: float) -> Run:
     said = [line.removeprefix(nonce + " ") for line in lines if line.startswith(nonce + " ")]
-    if "ready" not in said and code is not None:
+    if "ready" not in said:
         return Run("error", message=f"the sandbox did not start (status {code})", seconds=seconds)
     if said and said[-1] != "ready":
         report = json.loads(said[-1])

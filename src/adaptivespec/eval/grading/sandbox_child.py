@@ -20,14 +20,14 @@ from typing import Any
 MAX_PRINTED = 1 << 20
 MAX_REPR = 4000
 _WRITING = os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_APPEND
-# Audit events that are denied where there is no seccomp; a dot at the end stands for all of a kind.
+# Audit events that are denied where there is no seccomp; a dot at the end stands for a whole kind.
 _EVENTS = (
     "os.fork os.forkpty os.exec os.posix_spawn os.spawn os.system os.kill os.killpg os.remove "
     "os.rename os.rmdir os.mkdir os.chmod os.chown os.chflags os.truncate os.link os.symlink "
     "os.utime os.setxattr os.removexattr os.putenv os.startfile shutil. socket. subprocess. "
     "ctypes. signal.pthread_kill _thread.start_new_thread _thread.start_joinable_thread "
     "resource.setrlimit resource.prlimit pty.spawn mmap.__new__ winreg. ftplib. smtplib. urllib."
-).split()
+)
 
 
 class _Printed(io.TextIOBase):
@@ -91,8 +91,8 @@ def _filter(program: bytes) -> bool:
 
 def _audit() -> None:
     """Deny by Python's own audit events. Code in C is not held by this."""
-    names = frozenset(name for name in _EVENTS if not name.endswith("."))
-    kinds = tuple(name for name in _EVENTS if name.endswith("."))
+    names = frozenset(name for name in _EVENTS.split() if not name.endswith("."))
+    kinds = tuple(name for name in _EVENTS.split() if name.endswith("."))
 
     def hook(event: str, arguments: tuple[Any, ...]) -> None:
         writes = event == "open" and bool(int(arguments[2] or 0) & _WRITING)
@@ -103,11 +103,12 @@ def _audit() -> None:
 
 
 def _last_line(error: BaseException) -> str:
+    name = type(error).__name__
     try:
-        text = f"{type(error).__name__}: {error}".strip().splitlines()
-        return text[-1][:500] if len(text) == 1 else f"{type(error).__name__}: {text[-1][:480]}"
+        lines = str(error).strip().splitlines()
     except BaseException:
-        return type(error).__name__
+        lines = []
+    return f"{name}: {lines[-1][:500]}" if lines else name
 
 
 def _run(source: str, calls: list[str]) -> dict[str, Any]:

@@ -58,7 +58,11 @@ def frontier(summary: Summary) -> Any | None:
 
 def acceptance(summary: Summary) -> Any | None:
     """Tokens per verify step: a line for each arm, a mark for each task."""
-    names = [cell.arm for cell in summary.pooled() if cell.decoding.accept_length is not None]
+    names = [
+        cell.arm
+        for cell in summary.pooled()
+        if cell.decoding.accept_length is not None and cell.role != "plain"
+    ]
     if not names:
         return None
     figure, ax = axes(8.4, 1.1 + 0.28 * len(names))

@@ -153,8 +153,9 @@ DECODING: list[Column] = [
 TIME_NOTE = (
     "Timed requests only: arms in shuffled turns within one process, several processes. Speed-up: "
     "time per request, baseline over arm: the median over restarts, then the geometric mean over "
-    "prompts. Tokens/s ratio: of totals; it hides longer outputs. Time per correct answer is time "
-    "per request over accuracy. Seconds belong to this machine and this day alone."
+    "prompts. Tokens/s ratio: of totals; it hides longer outputs. Same text: timed answers that "
+    "read as the graded ones. Tokens/s: of one request. Time per correct answer is time per "
+    "request over accuracy. Seconds belong to this machine and this day alone."
 )
 TIME: list[Column] = [
     _TASK,
@@ -166,6 +167,7 @@ TIME: list[Column] = [
         "tokens/s ratio",
         lambda c: bounded(times(c.speed.token_speedup.value), c.speed.token_speedup),
     ),
+    ("same text", lambda c: percent(c.speed.same_text)),
     ("tokens/s", lambda c: number(c.speed.tokens_per_s, 1)),
     ("s / request", lambda c: number(c.speed.request_s, 3)),
     ("s / correct", lambda c: number(c.speed.correct_s, 3)),

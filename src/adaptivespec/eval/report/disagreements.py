@@ -16,7 +16,7 @@ __all__ = ["Piece", "Reading", "readings"]
 
 MOST = 60
 _CHARACTERS = 4000
-_BUDGET = 900_000
+_BUDGET = 1_000_000
 
 
 @dataclass(frozen=True)
@@ -153,4 +153,4 @@ def _cut(text: str) -> str:
 def _size(reading: Reading) -> int:
     """About how many bytes it takes on the page."""
     pieces = [*reading.base, *reading.ours]
-    return 800 + sum(60 + 2 * len(piece.text.encode("utf-8", "replace")) for piece in pieces)
+    return 800 + sum(80 + 5 * len(piece.text.encode("utf-8", "replace")) for piece in pieces)

@@ -107,7 +107,7 @@ def _noise(summary: Summary) -> Table:
     lines = [
         {
             "task": line.task,
-            "plain against": line.what,
+            "baseline against": line.what,
             "n": str(line.items),
             "texts that differ": f"{line.diverged} ({percent(line.diverged / line.items)})",
             "first difference": number(line.divergence_at, 0),
@@ -119,8 +119,8 @@ def _noise(summary: Summary) -> Table:
         for line in summary.noise
     ]
     note = (
-        "Plain decoding against what ought to be equal: the prompt read in other chunks, and "
-        "lossless arms. What differs here is rounding; a lossy effect as small is no claim."
+        "The baseline against what ought to be equal: itself with the prompt read in other pieces, "
+        "and lossless arms. What differs here is rounding; a lossy effect as small is no claim."
     )
     return _of_lines("noise", "Noise floor", note, lines, 2)
 
@@ -143,7 +143,7 @@ def _controls(summary: Summary) -> Table:
     ]
     note = (
         "A control promotes about as often as the arm, without looking at the margin. Where the "
-        "arm is no better than its control, the margin carries no information."
+        "arm is no better than its control, nothing shows that the margin carries information."
     )
     return _of_lines("controls", "Controls", note, lines, 2)
 
@@ -162,7 +162,7 @@ def _asked(summary: Summary) -> Table:
         for arm in summary.settings.arms
     ]
     note = "Every arm as it was run. A lossy arm may emit text that the target would not."
-    return _of_lines("asked", "What was run", note, lines, 2)
+    return _of_lines("asked", "What was run", note, lines, 7)
 
 
 def _tasks(summary: Summary) -> Table:
@@ -183,8 +183,8 @@ def _tasks(summary: Summary) -> Table:
 
 
 def _without_empty(table: Table) -> Table:
-    """The table less the lines that have no figure, and none at all where no line is left."""
-    kept = [
-        row for row in table.rows if any(cell not in ("", DASH, "0") for cell in row[table.heads :])
-    ]
+    """The table less the lines without a figure; of a table that has none every line is kept."""
+    if table.heads >= len(table.columns):
+        return table
+    kept = [row for row in table.rows if not {"", DASH, "0"}.issuperset(row[table.heads :])]
     return Table(table.key, table.title, table.note, table.columns, kept, table.heads)

@@ -21,13 +21,13 @@ quilt rocket sponge thimble urchin velvet walnut yogurt almond bonnet cradle dom
 gravel harness insect jigsaw kayak locket meadow nugget onion pillow quiver raisin shovel trophy
 utensil vulture wagon beacon cobweb drawer easel ferry gadget hinge ivory jewel kitten lumber mitten
 nozzle outlet parcel radar sandal teapot veil waffle blanket compass
-""".split()
+"""
 
 _FORMS = (  # how it is asked, and how the words stand
     ("Copy these six words in the same order, separated by commas:\n{}", ", "),
-    ("Repeat the following line word for word:\n{}", ", "),
-    ("Here are six words, one on each line. Write them again in exactly this order.\n\n{}", "\n"),
     ("Please give this bulleted list back without any change:\n\n- {}", "\n- "),
+    ("Copy these six words in the same order:\n{}", " "),
+    ("Please give this numbered list back without any change:\n\n{}", "\n"),
 )
 
 
@@ -43,11 +43,13 @@ class CopyList(Task):
     def load(self, data: Path | None) -> Sequence[Item]:
         """A hundred lists; ``data`` is not needed."""
         rng = random.Random(_SEED)  # noqa: S311
+        words_known = _WORDS.split()
         items = []
         for index in range(_ITEMS):
-            words = rng.sample(_WORDS, _LENGTH)
+            words = rng.sample(words_known, _LENGTH)
             ask, between = _FORMS[index % len(_FORMS)]
-            items.append(Item(self.name, index, (ask.format(between.join(words)),), words))
+            shown = [f"{i}. {word}" for i, word in enumerate(words, 1)] if "num" in ask else words
+            items.append(Item(self.name, index, (ask.format(between.join(shown)),), words))
         return items
 
     def grade(self, item: Item, text: str) -> Grade:

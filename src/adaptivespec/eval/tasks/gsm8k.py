@@ -10,9 +10,7 @@ from adaptivespec.eval.grading.final_number import final_number, normal_number
 from adaptivespec.eval.tasks.base import Grade, Item, Task
 from adaptivespec.eval.tasks.sources import Record, Source, records
 
-_PROMPT = (
-    "{question}\n\nThink step by step, then end with the final answer as a number after ####."
-)
+_PROMPT = "{question}\n\nThink step by step, then end with the final answer as a number after ####."
 _SOURCE = Source(
     task="gsm8k",
     files=("gsm8k_test.jsonl", "gsm8k_test.jsonl.gz", "gsm8k.jsonl", "test.jsonl"),

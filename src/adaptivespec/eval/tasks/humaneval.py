@@ -1,4 +1,4 @@
-"""Task: HumanEval, Python functions from their documentation (Chen et al. 2021, arXiv:2107.03374)."""
+"""Task: HumanEval, functions from their documentation (Chen et al. 2021, arXiv:2107.03374)."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, ClassVar
 
-from adaptivespec.eval.grading.code import extract_code
+from adaptivespec.eval.grading.code import extract_code, syntax_tree
 from adaptivespec.eval.grading.sandbox import run_python
 from adaptivespec.eval.tasks.base import Grade, Item, Task
 from adaptivespec.eval.tasks.sources import Source, records
@@ -74,8 +74,9 @@ def program(reference: dict[str, Any], code: str) -> str:
 
 def _normal_code(code: str) -> str:
     """Equal for code that differs in layout and comments alone: a digest of its syntax tree."""
+    tree = syntax_tree(textwrap.dedent(code))
     try:
-        normal = ast.unparse(ast.parse(textwrap.dedent(code)))
-    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        normal = ast.unparse(tree) if tree else code.strip()
+    except RecursionError:
         normal = code.strip()
     return hashlib.sha256(normal.encode("utf-8", "replace")).hexdigest()[:16]

@@ -1,4 +1,4 @@
-"""Task: MATH-500, competition problems (Hendrycks et al. 2021; the split of Lightman et al. 2023)."""
+"""Task: MATH-500, competition problems (Hendrycks et al. 2021, Lightman et al. 2023)."""
 
 from __future__ import annotations
 

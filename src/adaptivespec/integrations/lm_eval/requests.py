@@ -59,7 +59,8 @@ def sampling_of(asked: Mapping[str, Any], max_tokens: int, seed: int) -> dict[st
         raise ConfigError(
             "this engine has no such generation argument",
             field=names,
-            remedy="It has until, do_sample, " + ", ".join((*MAX_TOKENS, *WHEN_SAMPLING, *ALWAYS)),
+            remedy="It has until, do_sample, temperature, "
+            + ", ".join((*MAX_TOKENS, *WHEN_SAMPLING, *ALWAYS)),
         )
     return options
 

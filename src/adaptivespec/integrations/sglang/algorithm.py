@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from adaptivespec.core.errors import ConfigError
 from adaptivespec.core.registry import parse_spec
+from adaptivespec.integrations.sglang.certified import Served, serve_by
 from adaptivespec.integrations.sglang.config import PluginConfig, describe, load_config
 from adaptivespec.policy.costs import CostProfile
 
@@ -58,6 +59,11 @@ def read_config(args: Any) -> PluginConfig:
     return load_config(os.environ.get(CONFIG_VARIABLE), CONFIG_VARIABLE)
 
 
+def served_config(config: PluginConfig, args: Any) -> Served:
+    """The settings in force: those of ``read_config`` with the rule of a certificate, if any."""
+    return serve_by(config, args, policy_spec(config, args))
+
+
 def policy_spec(config: PluginConfig, args: Any) -> str:
     """The policy; ``static`` alone takes its triple from SGLang's own flags, if they are given."""
     steps, topk = args.speculative_num_steps, args.speculative_eagle_topk
@@ -90,7 +96,8 @@ def settle(args: Any, config: PluginConfig) -> dict[str, Any]:
     """
     from adaptivespec.integrations.sglang.policies import largest
 
-    triples = server_policy(config, args).triples
+    served = served_config(config, args)
+    triples = server_policy(served.config, args).triples
     steps, topk, tokens = largest(triples)
     _refuse(args, topk)
     fields: dict[str, Any] = {
@@ -106,7 +113,7 @@ def settle(args: Any, config: PluginConfig) -> dict[str, Any]:
     if args.device == "cpu" and os.environ.get("TRITON_INTERPRET") != "1":
         # Overlap needs Triton kernels, which on a CPU run in Triton's interpreter only.
         fields["disable_overlap_schedule"] = True
-    _announce(config, triples, args)
+    _announce(served, triples, args)
     return fields
 
 
@@ -178,10 +185,10 @@ def _refuse(args: Any, topk: int) -> None:
 _THRESHOLDS = ("single", "acc")
 
 
-def _announce(config: PluginConfig, triples: tuple[Any, ...], args: Any) -> None:
-    """Log every setting, defaults included."""
+def _announce(served: Served, triples: tuple[Any, ...], args: Any) -> None:
+    """Log every setting, defaults included, and what became of a certificate."""
     global _active
-    _active = config
+    config = _active = served.config
     flags = (
         args.speculative_num_steps,
         args.speculative_eagle_topk,
@@ -191,6 +198,10 @@ def _announce(config: PluginConfig, triples: tuple[Any, ...], args: Any) -> None
     for name, value in describe(config):
         logger.info("  %-16s %s", name, value)
     logger.info("  %-16s %s", "triples", " ".join(str(triple) for triple in triples))
+    for note in served.notes:
+        logger.info("  %-16s %s", "rule_config", note)
+    if served.warning:
+        logger.warning("%s", served.warning)
     if any(flag is not None for flag in flags) and tuple(flags) not in triples:
         logger.warning(
             "--speculative-num-steps, -eagle-topk and -num-draft-tokens are replaced by the "

@@ -11,13 +11,14 @@ import json
 import re
 from collections.abc import Mapping
 from functools import lru_cache
-from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, cast
+from typing import TYPE_CHECKING, Literal, cast
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
 
 from adaptivespec.core.errors import ConfigError
 from adaptivespec.core.registry import bounds, parse_spec, unknown_name
+from adaptivespec.integrations.sglang.certified import certificate_at
+from adaptivespec.integrations.sglang.settings_text import parse_object, read_object
 from adaptivespec.policy import POLICIES
 from adaptivespec.policy.costs import CostProfile
 from adaptivespec.policy.dcs import Combine, Triple
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
 __all__ = [
     "REQUEST_KEY",
     "PluginConfig",
+    "brings_rule",
     "describe",
     "load_config",
     "margin_options",
@@ -70,12 +72,24 @@ class PluginConfig(BaseModel):
     seed: int = Field(0, ge=0, le=_LARGEST, description="of requests that bring none")
     request_options: bool = Field(True, description="requests may bring a rule of their own")
     min_kappa: float = Field(0.0, ge=0, le=1, description="least kappa that a request may ask for")
+    rule_config: str | None = Field(
+        None,
+        min_length=1,
+        description="certificate of `adaptivespec calibrate`: brings rule and policy",
+    )
 
     @field_validator("rule")
     @classmethod
     def _margin_family(cls, rule: str) -> str:
         _resolve(rule)
         return rule
+
+    @field_validator("rule_config")
+    @classmethod
+    def _certificate(cls, path: str | None) -> str | None:
+        if path is not None:
+            _resolve(certificate_at(path).rule)
+        return path
 
     @field_validator("policy")
     @classmethod
@@ -109,7 +123,16 @@ class PluginConfig(BaseModel):
 
     @model_validator(mode="after")
     def _server_within_its_own_bound(self) -> PluginConfig:
-        kappa = margin_options(self).kappa
+        rule = self.rule
+        if self.rule_config is not None:
+            if "rule" in self.model_fields_set:
+                raise ConfigError(
+                    "says which rule serves, and rule is set as well",
+                    field="rule_config",
+                    remedy="Leave out one of the two",
+                )
+            rule = certificate_at(self.rule_config).rule
+        kappa = _refined(rule, ()).kappa
         if kappa < self.min_kappa:
             raise ConfigError(
                 f"must be at most the kappa of the server's own rule, {kappa:g}, got "
@@ -132,7 +155,9 @@ def load_config(text: str | None, field: str = "ADAPTIVESPEC_CONFIG") -> PluginC
     given = (text or "").strip()
     settings: object = {}
     if given:
-        settings = _parse(given, field) if given.startswith("{") else _read(given, field)
+        settings = (
+            parse_object(given, field) if given.startswith("{") else read_object(given, field)
+        )
     if not isinstance(settings, dict):
         raise ConfigError(
             f"must be a JSON object of settings, not a {type(settings).__name__}",
@@ -183,6 +208,11 @@ def request_options(custom_params: object, config: PluginConfig) -> MarginOption
             field=f"{_FIELD}.kappa",
         )
     return options
+
+
+def brings_rule(custom_params: object) -> bool:
+    """Whether a request asks for a rule of its own, or for options of one."""
+    return bool(_asked(custom_params))
 
 
 def describe(config: PluginConfig) -> list[tuple[str, str]]:
@@ -285,42 +315,6 @@ def _checked(name: str, value: object) -> object:
     if isinstance(value, str) and len(value) > _LONGEST:
         raise ConfigError(f"must have at most {_LONGEST} characters, got {len(value)}", field=place)
     return value
-
-
-def _read(path: str, field: str) -> object:
-    """The JSON of a file."""
-    try:
-        text = Path(path).expanduser().read_text(encoding="utf-8-sig")
-    except (OSError, ValueError, RuntimeError) as error:
-        reason = getattr(error, "strerror", None) or error
-        raise ConfigError(
-            f"cannot read {path}: {reason}",
-            field=field,
-            remedy="Name a JSON file, or give the JSON itself, which starts with {",
-        ) from None
-    return _parse(text, field, f"{path} ")
-
-
-def _parse(text: str, field: str, path: str = "") -> object:
-    """Strict JSON: no key twice, no NaN."""
-
-    def once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-        keys = [key for key, _ in pairs]
-        for key in keys:
-            if keys.count(key) > 1:
-                raise ConfigError("given twice", field=f"{field}.{key}")
-        return dict(pairs)
-
-    def number(constant: str) -> float:
-        raise ConfigError(f"{path}holds {constant}, which is no JSON", field=field)
-
-    try:
-        return cast(object, json.loads(text, object_pairs_hook=once, parse_constant=number))
-    except json.JSONDecodeError as error:
-        raise ConfigError(
-            f"{path}is not valid JSON: {error.msg} at line {error.lineno}, column {error.colno}",
-            field=field,
-        ) from None
 
 
 def _explained(error: ValidationError, field: str) -> ConfigError:

@@ -13,6 +13,7 @@ from torch import Tensor
 from adaptivespec.core.errors import ConfigError
 from adaptivespec.integrations.sglang.config import (
     PluginConfig,
+    brings_rule,
     margin_options,
     request_options,
 )
@@ -105,11 +106,20 @@ class Requests:
         config: the server's settings.
         vocabulary: of the target.
         policy: label of the policy, for statistics.
+        temperature: the only one that the server's own rule is for; requests of another that bring
+            no rule are verified strictly. None: it is for all.
     """
 
-    def __init__(self, config: PluginConfig, vocabulary: Vocabulary, policy: str) -> None:
+    def __init__(
+        self,
+        config: PluginConfig,
+        vocabulary: Vocabulary,
+        policy: str,
+        temperature: float | None = None,
+    ) -> None:
         check_tokenizer(margin_options(config), vocabulary.tokenizer, "rule_options")
         self._config, self._vocabulary, self._policy = config, vocabulary, policy
+        self._temperature = temperature
         self._composition: list[Any] = []
         self._rows: BatchRows | None = None
 
@@ -190,8 +200,11 @@ class Requests:
 
     def _options(self, request: Any) -> MarginOptions:
         """A request's rule. One that cannot be served ends with an error that says why."""
+        params = request.sampling_params
         try:
-            options = request_options(request.sampling_params.custom_params, self._config)
+            options = request_options(params.custom_params, self._config)
+            if not (brings_rule(params.custom_params) or self._covered(params)):
+                return MarginOptions(**MarginRule.presets["strict"])
             check_tokenizer(options, self._vocabulary.tokenizer, "custom_params.adaptivespec")
         except ConfigError as error:
             from sglang.srt.managers.schedule_batch import FINISH_ABORT
@@ -199,3 +212,8 @@ class Requests:
             request.to_finish = FINISH_ABORT(str(error), 400, "BadRequestError")
             return MarginOptions(**MarginRule.presets["strict"])
         return options
+
+    def _covered(self, params: Any) -> bool:
+        """Whether the server's own rule is for a request of these sampling parameters."""
+        greedy = params.top_k == 1  # SGLang turns temperature 0 into top_k 1
+        return self._temperature in (None, 0.0 if greedy else params.temperature)

@@ -18,7 +18,7 @@ from sglang.srt.runtime_context import get_parallel, get_schedule, get_spec
 from sglang.srt.speculative import eagle_worker_v2
 from sglang.srt.speculative.eagle_worker_v2 import EagleDraftWorker, EAGLEWorkerV2
 
-from adaptivespec.integrations.sglang.algorithm import read_config, server_policy
+from adaptivespec.integrations.sglang.algorithm import read_config, served_config, server_policy
 from adaptivespec.integrations.sglang.config import margin_options
 from adaptivespec.integrations.sglang.metrics import host_metrics
 from adaptivespec.integrations.sglang.policies import Triple
@@ -91,7 +91,8 @@ class AdaptiveSpecWorker(EAGLEWorkerV2):  # type: ignore[misc]
             super().__init__(server_args, *args, **kwargs)
         self.draft_worker.carried_topk = max(2, self.topk)
         parallel, spec = get_parallel(), get_spec()
-        self.config = read_config(spec)
+        served = served_config(read_config(spec), server_args)
+        self.config = served.config
         self._group = parallel.tp_group
         self._policy = server_policy(self.config, spec)
         mode = self.config.signal
@@ -105,7 +106,7 @@ class AdaptiveSpecWorker(EAGLEWorkerV2):  # type: ignore[misc]
             model.vocab_size,
             self.device,
         )
-        self._requests = Requests(self.config, vocabulary, self._policy.label)
+        self._requests = Requests(self.config, vocabulary, self._policy.label, served.temperature)
         rule = MarginRule(margin_options(self.config))
         self._metrics = host_metrics(
             rule=rule.label, policy=self._policy.label, lossless=rule.lossless

@@ -161,13 +161,13 @@ def longer_words(words: list[str], n: int) -> list[str]:
 
 
 @BANK.on((["Bob", "anna"],), ([],), (["x", "Y", "z"],))
-def upper_words(words: list[str]) -> list[str]:
+def words_in_capitals(words: list[str]) -> list[str]:
     """Return a list of the words in upper case."""
     return [word.upper() for word in words]
 
 
 @BANK.on((["pear", "fig", "kiwi"],), (["b", "a"],), ([],))
-def alphabetical_words(words: list[str]) -> list[str]:
+def dictionary_order(words: list[str]) -> list[str]:
     """Return the words in alphabetical order."""
     return sorted(words)
 

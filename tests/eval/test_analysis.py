@@ -1,0 +1,333 @@
+"""From rows to figures, on made-up runs with known answers."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import math
+
+import pytest
+
+from adaptivespec.eval.analysis import POOLED, analyse
+from adaptivespec.eval.rows import Place, Row
+from adaptivespec.eval.targets.base import Answer
+from adaptivespec.eval.tasks.base import Grade
+from fakes import bench_rows
+
+
+@pytest.fixture(scope="module")
+def run():
+    settings = bench_rows.settings()
+    return settings, bench_rows.rows(settings)
+
+
+@pytest.fixture(scope="module")
+def summary(run):
+    return analyse(*run)
+
+
+def row(arm, index, *, phase="quality", restart=0, correct=None, **answer):
+    answer = {
+        "text": "x",
+        "finish_reason": "stop",
+        "completion_tokens": 10,
+        "seconds": 1.0,
+    } | answer
+    grade = None if correct is None else Grade(correct, "yes" if correct else "no")
+    return Row(Place(phase, restart, "json", index, arm), 0, Answer(**answer), grade)
+
+
+def small(**changes):
+    return bench_rows.settings(
+        tasks=("json",), items=4, arms=("plain", "strict/dcs", "margin:0.2/dcs"), **changes
+    )
+
+
+def figures(value):
+    """Every number in nested dataclasses, lists and mappings."""
+    if dataclasses.is_dataclass(value):
+        value = dataclasses.asdict(value)
+    if isinstance(value, dict):
+        for item in value.values():
+            yield from figures(item)
+    elif isinstance(value, list | tuple):
+        for item in value:
+            yield from figures(item)
+    elif isinstance(value, float):
+        yield value
+
+
+def test_every_arm_has_a_line_for_each_task_and_one_for_all(run, summary):
+    settings, _ = run
+    assert [(cell.arm, cell.task) for cell in summary.cells] == [
+        (arm.name, task) for arm in settings.arms for task in ("json", "functions", POOLED)
+    ]
+
+
+def test_speed_ups_are_those_that_were_made_up(summary):
+    for name, (factor, _, _) in bench_rows.ARMS.items():
+        found = summary.cell(name).speed
+        if name == "plain":
+            assert found.speedup.value is None
+        else:
+            assert found.speedup.value == pytest.approx(factor, rel=0.06)
+            assert found.speedup.low < found.speedup.value < found.speedup.high
+        assert (found.prompts, found.restarts) == (16, 3)
+
+
+def test_promotions_are_counted_per_hundred_tokens(run, summary):
+    _, rows = run
+    mine = [r for r in rows if r.place.arm == "margin:0.2/dcs" and r.place.phase == "quality"]
+    promoted = sum(len(r.answer.margins) for r in mine)
+    tokens = sum(r.answer.completion_tokens for r in mine)
+    found = summary.cell("margin:0.2/dcs").divergence
+    assert found.promotions_per_100 == pytest.approx(100 * promoted / tokens)
+    assert found.choice == pytest.approx(1 - promoted / tokens)
+    regrets = [sum(-math.log(m) for m in r.answer.margins) for r in mine]
+    assert found.regret_mean == pytest.approx(sum(regrets) / len(regrets))
+    assert found.nll > found.nll_baseline
+
+
+def test_lossless_arms_equal_the_baseline(summary):
+    cell = summary.cell("strict/dcs")
+    assert cell.divergence.identical == 1
+    assert cell.quality.difference.value == 0
+    assert cell.quality.agreement == 1
+    assert cell.below_noise is None
+
+
+def test_pooled_figures_are_sums_over_tasks(summary):
+    for name in bench_rows.ARMS:
+        parts = [summary.cell(name, task) for task in summary.tasks]
+        pooled = summary.cell(name)
+        assert pooled.quality.graded == sum(part.quality.graded for part in parts)
+        assert pooled.quality.correct == sum(part.quality.correct for part in parts)
+        assert pooled.decoding.steps == sum(part.decoding.steps for part in parts)
+
+
+def test_depths_are_shares_of_drafting_steps():
+    stats = {
+        "num_spec_steps": 4,
+        "num_drafts": 4,
+        "num_committed_tokens": 10,
+        "num_draft_tokens": 32,
+        "num_accepted_draft_tokens": 6,
+        "num_promoted_tokens": 2,
+        "regret_nats": 1.0,
+        "accepted_per_pos": [4, 2],
+        "promoted_per_pos": [1, 1],
+    }
+    arm = "margin:0.2/dcs"
+    shapes = [[0, [3, 2, 8], 3], [1, [5, 2, 8], 1]]
+    found = analyse(small(), [row(arm, 0, stats=stats, shapes=shapes)]).cell(arm).decoding
+    assert found.accept_length == 2.5
+    assert found.acceptance_rate == 6 / 32
+    assert found.tree_nodes == 9
+    assert found.exact_by_depth == [0.75, 0.25]
+    assert found.promoted_by_depth == [0.25, 0.25]
+    assert found.passes_per_step == 3.5
+    assert found.shapes == {0: {"3,2,8": 3}, 1: {"5,2,8": 1}}
+
+
+def test_quality_seconds_are_no_times():
+    rows = [row(arm.name, 0, correct=True) for arm in small().arms]
+    summary = analyse(small(), rows)
+    for cell in summary.cells:
+        assert cell.speed.request_s is None
+        assert cell.speed.speedup.value is None
+    assert any("Nothing was timed" in text for text in summary.warnings)
+
+
+def test_a_speed_up_is_the_median_over_restarts_of_ratios_within_a_block():
+    rows = []
+    for restart, (plain, ours) in enumerate([(2.0, 1.0), (30.0, 10.0), (8.0, 1.0)]):
+        rows.append(row("plain", 0, phase="speed", restart=restart, seconds=plain))
+        rows.append(row("strict/dcs", 0, phase="speed", restart=restart, seconds=ours))
+    cell = analyse(small(), rows).cell("strict/dcs")
+    assert cell.speed.speedup.value == pytest.approx(3.0)
+    assert cell.speed.speedup.low is None
+    assert cell.speed.token_speedup.value == pytest.approx(40 / 12)
+
+
+def test_time_of_a_correct_answer_is_null_where_none_is_correct():
+    rows = [row("plain", 0, phase="speed"), row("plain", 0, correct=False)]
+    assert analyse(small(), rows).cell("plain").speed.correct_s is None
+    rows = [row("plain", 0, phase="speed"), row("plain", 0, correct=True)]
+    rows.append(row("plain", 1, correct=False))
+    assert analyse(small(), rows).cell("plain").speed.correct_s == 2.0
+
+
+def test_errors_count_apart():
+    rows = [row("plain", i, correct=True) for i in range(2)]
+    rows += [row("strict/dcs", 0, correct=True), row("strict/dcs", 1, error="out of memory")]
+    summary = analyse(small(), rows)
+    quality = summary.cell("strict/dcs").quality
+    assert (quality.answers, quality.errors, quality.graded) == (1, 1, 1)
+    assert quality.pairs.n == 1
+    assert summary.warnings[0].startswith("strict/dcs: 1 requests failed")
+
+
+def test_an_unpromoted_answer_that_is_not_strict_is_reported():
+    none = {"num_promoted_tokens": 0, "num_spec_steps": 5}
+    rows = []
+    for index in range(2):
+        rows += [row(arm, index, token_ids=[1, 2]) for arm in ("plain", "strict/dcs")]
+    rows.append(row("margin:0.2/dcs", 0, token_ids=[1, 2], stats=none))
+    rows.append(row("margin:0.2/dcs", 1, token_ids=[1, 9], stats=none))
+    summary = analyse(small(), rows)
+    found = summary.cell("margin:0.2/dcs").divergence
+    assert found.strict_arm == "strict/dcs"
+    assert (found.strict_compared, found.strict_equal) == (2, 1)
+    assert found.strict_violations == ["json/1"]
+    assert any("though none may: json/1" in text for text in summary.warnings)
+
+
+def test_a_loss_within_the_noise_is_flagged():
+    rows = []
+    for index in range(4):
+        rows.append(row("plain", index, correct=True, token_ids=[1, 2]))
+        rows.append(row("plain", index, phase="noise", correct=index > 0, token_ids=[1, index]))
+        rows.append(row("margin:0.2/dcs", index, correct=index > 0, token_ids=[3]))
+    summary = analyse(small(), rows)
+    line = next(line for line in summary.noise if line.task == POOLED)
+    assert (line.items, line.diverged, line.divergence_at) == (4, 3, 1)
+    assert line.difference.value == -0.25
+    assert summary.cell("margin:0.2/dcs").below_noise is True
+    assert any("below the noise floor" in text for text in summary.warnings)
+    rows = [r for r in rows if r.place.arm == "plain"]
+    rows += [row("margin:0.2/dcs", i, correct=i > 1, token_ids=[3]) for i in range(4)]
+    assert analyse(small(), rows).cell("margin:0.2/dcs").below_noise is False
+
+
+def test_a_control_is_paired_with_the_arm_of_the_nearest_rate(summary):
+    (line,) = summary.controls
+    assert (line.control, line.arm) == ("coin:0.05/dcs", "margin:0.2/dcs")
+    assert line.difference.value == pytest.approx(line.arm_accuracy - line.control_accuracy)
+
+
+def test_a_baseline_that_is_never_right_cannot_show_a_loss():
+    rows = [row(arm.name, i, correct=False) for arm in small().arms for i in range(4)]
+    summary = analyse(small(), rows)
+    assert any("cannot show a loss" in text for text in summary.warnings)
+    assert summary.cell("margin:0.2/dcs").quality.recovery.value is None
+
+
+@pytest.mark.parametrize(
+    ("change", "warning"),
+    [
+        ({"finish_reason": "length"}, "cut at the bound"),
+        ({"completion_tokens": 30}, "times as long"),
+    ],
+)
+def test_what_a_sceptic_asks_about_an_arm(change, warning):
+    rows = [row("plain", i, correct=True) for i in range(4)]
+    rows += [row("margin:0.2/dcs", i, correct=True, **change) for i in range(4)]
+    assert any(warning in text for text in analyse(small(), rows).warnings)
+
+
+def test_weak_runs_say_so(summary):
+    text = " ".join(summary.warnings)
+    assert "no evidence that nothing is lost" in text
+    rows = [row(arm.name, 0, phase="speed") for arm in small().arms]
+    text = " ".join(analyse(small(), rows).warnings)
+    assert "from 1 restarts" in text
+    assert "speed alone" in text
+
+
+def test_a_busy_machine_is_told():
+    def told(load):
+        provenance = {"machine": {"cpus": 8}, "load_average": load}
+        return any("busy" in text for text in analyse(small(provenance=provenance), []).warnings)
+
+    assert told(7.5)
+    assert not told(0.3)
+    assert not told(None)
+
+
+def test_timed_answers_are_held_against_graded_ones():
+    rows = [row("plain", i, text="a") for i in range(4)]
+    rows += [row("plain", i, phase="speed", text="a" if i else "b") for i in range(4)]
+    summary = analyse(small(), rows)
+    assert summary.cell("plain").speed.same_text == 0.75
+    assert any("does not repeat itself" in text for text in summary.warnings)
+
+
+def test_arms_of_other_targets_are_timed_and_not_missed():
+    settings = small()
+    peer = settings.arms[0].model_copy(
+        update={"name": "other", "target": "peer", "role": "arm", "lossless": None}
+    )
+    settings = settings.model_copy(update={"arms": [settings.arms[0], peer]})
+    rows = [row("plain", i, correct=True) for i in range(4)]
+    rows += [row(arm, i, phase="speed") for i in range(4) for arm in ("plain", "other")]
+    summary = analyse(settings, rows)
+    cell = summary.cell("other")
+    assert cell.speed.speedup.value == 1
+    assert cell.divergence.identical == 1
+    assert cell.quality.graded == 0
+    assert not any("no answer" in text for text in summary.warnings)
+
+
+def test_servers_give_throughput_and_chunks():
+    chunks = [[0.1, 10], [0.2, 20], [0.5, 30]]
+    rows = [row("plain", i, phase="speed", seconds=0.5, chunks=chunks) for i in range(4)]
+    speed = analyse(small(load={"concurrency": 4}), rows).cell("plain").speed
+    assert speed.requests_per_s == pytest.approx(8)
+    assert speed.gap_ms == pytest.approx(200)
+    assert speed.chunk_characters == 20
+    assert speed.chunk_tokens == pytest.approx(10 / 3)
+    at_a_rate = analyse(small(load={"concurrency": 4, "request_rate": 2.0}), rows).cell("plain")
+    assert at_a_rate.speed.requests_per_s is None
+
+
+@pytest.mark.parametrize("phases", [("quality",), ("speed",), ("noise",), ("tune",)])
+def test_a_run_may_lack_any_phase(run, phases):
+    settings, rows = run
+    summary = analyse(settings, [r for r in rows if r.place.phase in phases])
+    assert all(math.isfinite(value) for value in figures(summary.cells))
+    assert len(summary.headline()) == len(settings.arms)
+
+
+def test_targets_that_tell_little_give_dashes():
+    rows = [row(arm.name, i) for arm in small().arms for i in range(4)]
+    line = analyse(small(), rows).headline()[2]
+    assert line["tau"] == line["accuracy"] == line["promoted/100"] == line["speed-up"] == "–"  # noqa: RUF001
+
+
+def test_rows_of_unknown_arms_are_left(run, summary):
+    settings, rows = run
+    stray = dataclasses.replace(rows[0].place, arm="another")
+    again = analyse(settings, [*rows, Row(stray, 0, rows[0].answer, rows[0].grade)])
+    assert again.cells == summary.cells
+
+
+def test_the_headline_has_the_same_keys_for_every_arm(summary):
+    lines = summary.headline()
+    assert [line["arm"] for line in lines] == list(bench_rows.ARMS)
+    assert len({tuple(line) for line in lines}) == 1
+    assert all(isinstance(text, str) for line in lines for text in line.values())
+    assert {line["text"] for line in lines} == {"lossless", "lossy"}
+
+
+def test_the_table_of_the_paper_has_a_row_for_model_and_task(summary):
+    table = summary.paper_table()
+    assert [(line["model"], line["task"]) for line in table] == [
+        ("tiny-chat", "json"),
+        ("tiny-chat", "functions"),
+        ("tiny-chat", POOLED),
+    ]
+    assert table[0]["strict/dcs"].count(" / ") == 2
+    assert "margin:0.5/dcs" not in table[0]
+
+
+def test_flat_rows_are_numbers_text_or_none(summary):
+    lines = summary.csv_rows()
+    assert len({tuple(line) for line in lines}) == 1
+    for line in lines:
+        assert all(v is None or isinstance(v, int | float | str | bool) for v in line.values())
+        json.dumps(line, allow_nan=False)
+
+
+def test_order_of_rows_does_not_matter(run, summary):
+    settings, rows = run
+    assert analyse(settings, reversed(rows)).cells == summary.cells
