@@ -120,6 +120,13 @@ def test_another_run_in_its_folder_is_refused(tmp_path):
             calibration(tmp_path, AnsweringPool(worse), **change).run()
 
 
+def test_a_folder_that_cannot_be_is_named(tmp_path):
+    (tmp_path / "file").write_text("")
+    with pytest.raises(RunError, match="cannot write there") as caught:
+        calibration(tmp_path / "file", AnsweringPool(worse)).run()
+    assert caught.value.field == str(tmp_path / "file")
+
+
 def test_another_budget_needs_no_new_answers(tmp_path):
     calibration(tmp_path, AnsweringPool(worse)).run()
     pool = AnsweringPool(worse)
@@ -151,14 +158,14 @@ def test_answers_that_no_grader_understands_agree_when_their_texts_do(tmp_path):
 
 def test_prompts_of_several_tasks_are_drawn_together():
     plan = Plan(tasks=[Sums(), Products()], limit=100, seed=3)
-    drawn = plan.draw()
+    drawn = plan.drawn
     keys = [item.key for _, item in drawn]
     assert len(set(keys)) == 100
     assert 25 < sum(key.startswith("sums") for key in keys) < 75
-    assert keys == [item.key for _, item in plan.draw()]
+    assert keys == [item.key for _, item in Plan(tasks=plan.tasks, limit=100, seed=3).drawn]
     assert all(task.name == item.task for task, item in drawn)
-    assert keys != [item.key for _, item in Plan(tasks=plan.tasks, limit=100, seed=4).draw()]
-    assert len(Plan(tasks=[Sums()]).draw()) == Sums.size
+    assert keys != [item.key for _, item in Plan(tasks=plan.tasks, limit=100, seed=4).drawn]
+    assert len(Plan(tasks=[Sums()]).drawn) == Sums.size
 
 
 def test_the_prompts_are_not_those_that_a_benchmark_asks_first(monkeypatch):
@@ -167,7 +174,7 @@ def test_the_prompts_are_not_those_that_a_benchmark_asks_first(monkeypatch):
     monkeypatch.setattr(selection, "make_task", lambda name: Sums())
     chosen = selection.Selection(limit=selection.PerTask(200), seed=5)
     asked = selection.select("sums", chosen, None).settings.items
-    drawn = [item.index for _, item in Plan(tasks=[Sums()], limit=200, seed=5).draw()]
+    drawn = [item.index for _, item in Plan(tasks=[Sums()], limit=200, seed=5).drawn]
     assert not set(asked) & set(drawn)
 
 

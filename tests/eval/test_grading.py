@@ -1,4 +1,4 @@
-"""Graders: spellings of answers, code in answers, and mathematics within limits and from threads."""
+"""Graders: spellings of answers, code in answers, mathematics within limits and from threads."""
 
 from __future__ import annotations
 

@@ -90,7 +90,7 @@ def check_answers(target: Target, expected: str | None) -> None:
         answer = target.answer(arm, ITEM, Ask(48, detail=True))
         assert answer.error is None
         assert answer.finish_reason == "stop"
-        assert '"name": "Anna"' in answer.text
+        assert '"name": "Anna' in answer.text
         if expected is not None:
             assert answer.text == expected
         assert answer.nll is not None

@@ -290,6 +290,14 @@ def test_many_requests_each_end_once(script: Script, target: ServerTarget) -> No
     assert script.most <= 8
 
 
+def test_no_request_can_meet_a_connection_that_was_closed_for_idleness(
+    script: Script, target: ServerTarget
+) -> None:
+    for _ in range(3):
+        assert ask(target).error is None
+    assert script.reused == 0
+
+
 def test_a_request_that_fails_leaves_the_others(target: ServerTarget, script: Script) -> None:
     items = [Item("echo", n, ("a b",)) for n in range(8)]
     script.status = 500

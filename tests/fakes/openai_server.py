@@ -33,6 +33,7 @@ class Script:
         key: that requests have to bring.
         bodies: of all requests so far.
         most: requests that were under way at once, at most.
+        reused: requests that came over the connection of an earlier one.
     """
 
     status: int = 200
@@ -48,6 +49,7 @@ class Script:
     key: str = ""
     bodies: list[Body] = field(default_factory=list)
     most: int = 0
+    reused: int = 0
     closed: threading.Event = field(default_factory=threading.Event)
 
 
@@ -78,6 +80,7 @@ def _handler(script: Script) -> type[BaseHTTPRequestHandler]:
     class Handler(BaseHTTPRequestHandler):
         protocol_version = "HTTP/1.1"
         disable_nagle_algorithm = True
+        served = 0
 
         def log_message(self, *args: Any) -> None:
             pass
@@ -92,11 +95,10 @@ def _handler(script: Script) -> type[BaseHTTPRequestHandler]:
 
         def do_POST(self) -> None:
             nonlocal running
-            if script.closed.is_set():  # a connection from before
-                self.close_connection = True
-                return
             body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
             with lock:
+                script.reused += self.served > 0
+                self.served += 1
                 running += 1
                 script.most = max(script.most, running)
                 script.bodies.append(body)

@@ -68,6 +68,7 @@ def calibrate(
 
     plan = _plan(prompts, budget)
     spec = _target(model, run.workers)
+    plan.drawn  # noqa: B018  data that are missing are missed before a model is loaded
     with display.progress(common.quiet) as fetching:
         # Here, because workers cannot show how far a download or a compiler is.
         model.load(fetching).close()

@@ -75,7 +75,7 @@ class Calibration:
                 remedy="Give the model's EAGLE-3 head with --draft-model",
             )
         self.plan, self.folder, self.pool = plan, folder, pool
-        self.drawn = plan.draw()
+        self.drawn = plan.drawn
 
     def run(self, progress: Progress = silent, argv: Sequence[str] | None = None) -> Result:
         """Answer, test, and write the certificate.
@@ -191,10 +191,17 @@ class Calibration:
         """Write the settings, or see that those in the folder are the same."""
         settings = self._settings(origin)
         path = self.folder / SETTINGS
-        self.folder.mkdir(parents=True, exist_ok=True)
-        if not path.exists():
-            settings.write(path)
-            return
+        try:
+            self.folder.mkdir(parents=True, exist_ok=True)
+            if not path.exists():
+                settings.write(path)
+                return
+        except OSError as error:
+            raise RunError(
+                f"cannot write there: {error.strerror}",
+                field=str(self.folder),
+                remedy="Name a folder that may be written to with --output",
+            ) from error
         found = Settings.read(path)
         if found.digest != settings.digest or found.baseline != settings.baseline:
             raise RunError(

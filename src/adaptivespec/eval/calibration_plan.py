@@ -7,6 +7,7 @@ import json
 import random
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 
 from adaptivespec.calibrate.certificate import margin_rule
@@ -68,19 +69,21 @@ class Plan:
                 field="loss",
                 remedy="Use --loss disagreement; prompts of your own are graded with --grade",
             )
-        for kappa in self.kappas:
-            margin_rule(self.base, kappa)
+        if self.limit is not None and self.limit < 1:
+            raise ConfigError(f"must be at least 1, got {self.limit}", field="limit")
+        margin_rule(self.base, self.kappas[0])
 
     def arm(self, kappa: float) -> Arm:
         """The arm of a kappa; 1 is strict."""
         rule = margin_rule(self.base, kappa)
         return Arm(f"{rule}/{self.policy}", rule, self.policy)
 
-    def draw(self) -> list[tuple[Task, Item]]:
-        """The prompts, in a random order of tasks and items.
+    @cached_property
+    def drawn(self) -> list[tuple[Task, Item]]:
+        """The prompts with their tasks, in a random order of tasks and items.
 
         Items come from the back of the order in which `adaptivespec bench` asks them with the same
-        seed, so that a benchmark of some of them has others.
+        seed, so that a benchmark of some of them has others. DataError where there are none.
         """
         left: dict[str, list[Item]] = {}
         for task in self.tasks:
@@ -90,8 +93,6 @@ class Plan:
             left[task.name] = [items[index] for index in order]
         lots = [task for task in self.tasks for _ in left[task.name]]
         random.Random(self.seed).shuffle(lots)  # noqa: S311
-        if self.limit is not None and self.limit < 1:
-            raise ConfigError(f"must be at least 1, got {self.limit}", field="limit")
         return [(task, left[task.name].pop()) for task in lots[: self.limit]]
 
     def ask(self, task: Task) -> Ask:

@@ -88,7 +88,7 @@ class RowFile:
         """Append a row and keep it; its place must be new."""
         if row.place in self.done:
             raise ValueError(f"{row.place} is there already")
-        text = json.dumps(row.to_json(), ensure_ascii=False, allow_nan=False)
+        text = json.dumps(row.to_json(), allow_nan=False)
         self._file.write(text + "\n")
         self._file.flush()
         os.fsync(self._file.fileno())

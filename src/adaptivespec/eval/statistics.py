@@ -8,8 +8,9 @@ Nothing here gives NaN: what has no value is None.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass
 from functools import lru_cache
 
 import numpy as np
@@ -155,10 +156,11 @@ def geometric_mean(strata: Sequence[Sequence[float]], seed: int = 0) -> Estimate
     n = sum(map(len, logs))
     if n == 0:
         return NOTHING
-    value = float(np.exp(sum(part.sum() for part in logs) / n))
+    value = float(sum(part.sum() for part in logs) / n)
     if n == 1:
-        return Estimate(value)
-    return _percentiles(value, np.exp(_resampled_sums(logs, seed)[:, 0] / n))
+        return Estimate(math.exp(value))
+    found = _percentiles(value, _resampled_sums(logs, seed)[:, 0] / n)
+    return Estimate(*(None if log is None else math.exp(log) for log in astuple(found)))
 
 
 def ratio_of_rates(strata: Sequence[Floats], seed: int = 0) -> Estimate:

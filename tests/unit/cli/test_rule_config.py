@@ -96,7 +96,7 @@ def test_a_bad_file_ends_before_the_model_is_loaded(run, engine, path, tmp_path,
     changed = tmp_path / "changed.json"
     with open(path, encoding="utf-8") as file:
         changed.write_text(file.read().replace('"kappa": 0.3,', '"kappa": 0.2,'))
-    for file, words in ((changed, "tests"), (tmp_path / "none.json", "cannot read")):
+    for file, words in ((changed, "no sound certificate"), (tmp_path / "none.json", "cannot read")):
         result = run(*command, "--rule-config", str(file), input="Hello\n")
         assert result.exit_code == 2
         assert "rule_config: " in result.stderr

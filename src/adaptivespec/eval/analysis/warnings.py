@@ -15,6 +15,7 @@ __all__ = ["warnings"]
 _TOO_OFTEN = 0.05
 _RESTARTS = 3
 _LONGER = 1.1
+_MANY = 5
 
 
 def warnings(samples: Samples, cells: Sequence[Cell], noise: Sequence[NoiseLine]) -> list[str]:
@@ -29,6 +30,7 @@ def warnings(samples: Samples, cells: Sequence[Cell], noise: Sequence[NoiseLine]
         *_unequal(pooled),
         *_baseline(samples, tasks),
         *_power(lossy),
+        *_many(lossy),
         *_noise(lossy, noise),
         *_shares(tasks, "cut at the bound of tokens", lambda cell: cell.quality.truncated),
         *_shares(tasks, "without a final answer", lambda cell: cell.quality.unparsed),
@@ -112,6 +114,15 @@ def _power(lossy: Sequence[Cell]) -> Iterator[str]:
         f"true differences of {least} or more, and saw smaller ones: no evidence that nothing is "
         "lost."
     )
+
+
+def _many(lossy: Sequence[Cell]) -> Iterator[str]:
+    tested = sum(cell.quality.mcnemar_p is not None for cell in lossy)
+    if tested >= _MANY:
+        yield (
+            f"{tested} lossy arms are tested, each at 5 %: with so many, one small p-value or one "
+            "lucky arm is to be expected by chance."
+        )
 
 
 def _noise(lossy: Sequence[Cell], noise: Sequence[NoiseLine]) -> Iterator[str]:

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import ast
 import re
+import threading
 import warnings
 
 __all__ = ["extract_code", "syntax_tree"]
 
 _FENCE = re.compile(r"```[ \t]*([\w+-]*)[^\n]*\n(.*?)(?:\n[ \t]*```|\Z)", re.DOTALL)
+_quiet = threading.Lock()  # filters of warnings belong to the process, not to a thread
 _PYTHON = ("", "python", "python3", "py")
 _BEGIN = re.compile(r"^(?:def |from \w|import \w|class |@|async def )", re.MULTILINE)
 
@@ -33,7 +35,7 @@ def extract_code(text: str, name: str) -> str:
 
 def syntax_tree(code: str) -> ast.Module | None:
     """The syntax tree, or None where the code is no Python. Nothing is run, nothing is printed."""
-    with warnings.catch_warnings():
+    with _quiet, warnings.catch_warnings():
         warnings.simplefilter("ignore")
         try:
             return ast.parse(code)

@@ -1,7 +1,7 @@
 """The process that parses and compares mathematics: a line of JSON for every line of JSON.
 
-``{"gold", "text"}`` in, ``{"correct", "answer"}`` out; "answer" is "" where none was found. It sets
-no timeouts: who started it kills it.
+``{"gold", "text"}`` in, ``{"correct", "answer"}`` out; "answer" is "" where none was found. Who
+started it kills it when it takes too long.
 """
 
 from __future__ import annotations
@@ -9,10 +9,13 @@ from __future__ import annotations
 import json
 import logging
 import os
+import signal
 import sys
 from typing import Any
 
 MEMORY_BYTES = 4 << 30
+ORPHAN_S = 60
+"""Seconds after which it ends itself: who would have killed it is gone."""
 
 
 def normal_form(expression: Any) -> str:
@@ -52,6 +55,12 @@ def _bound_memory() -> None:
         return
 
 
+def _alarm(seconds: int) -> None:
+    """End this process after some seconds; 0 calls it off."""
+    if hasattr(signal, "alarm"):
+        signal.alarm(seconds)
+
+
 def main() -> None:
     """Answer until the input ends."""
     replies = os.fdopen(os.dup(1), "w", encoding="utf-8")
@@ -63,10 +72,12 @@ def main() -> None:
     replies.flush()
     for line in sys.stdin:
         request = json.loads(line)
+        _alarm(ORPHAN_S)
         try:
             reply = judge(request["gold"], request["text"])
         except (Exception, RecursionError) as error:
             reply = {"correct": False, "answer": "", "error": type(error).__name__}
+        _alarm(0)
         replies.write(json.dumps(reply) + "\n")
         replies.flush()
 

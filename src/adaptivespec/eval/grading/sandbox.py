@@ -36,6 +36,7 @@ __all__ = ["Limits", "Outcome", "Run", "protections", "run_python"]
 Outcome = Literal["passed", "failed", "timeout", "error"]
 
 _CHILD = Path(__file__).with_name("sandbox_child.py")
+_ISOLATED = ("-s", "-S", "-P", "-B", "-X", "utf8")  # -I would ignore the hash seed
 _REPORT_BYTES = 4 << 20
 _POSIX = os.name == "posix"
 
@@ -127,14 +128,17 @@ def run_python(source: str, calls: Sequence[str] = (), limits: Limits = Limits()
 
 def _run_child(folder: str, given: Any, report: Any, wall_s: float) -> int | None:
     """The exit status of the child, or None when it had to be killed for its time."""
-    keep = {} if _POSIX else {"SYSTEMROOT": os.environ.get("SYSTEMROOT", "")}
+    # Sets in the same order every time; nothing else of the environment is handed on.
+    environment = {"PYTHONHASHSEED": "0"}
+    if not _POSIX:
+        environment["SYSTEMROOT"] = os.environ.get("SYSTEMROOT", "")
     process = subprocess.Popen(  # noqa: S603
-        [sys.executable, "-I", "-S", "-B", str(_CHILD)],
+        [sys.executable, *_ISOLATED, str(_CHILD)],
         stdin=given,
         stdout=report,
         stderr=subprocess.DEVNULL,
         cwd=folder,
-        env=keep,
+        env=environment,
         start_new_session=_POSIX,
     )
     try:

@@ -1,4 +1,4 @@
-"""The sandboxed side: give up rights, run the code, report. Run by path as `python -I -S -B`.
+"""The sandboxed side: give up rights, run the code, report. Run by path, without site packages.
 
 Standard input holds the job, standard output takes the report:
     {"nonce", "source", "calls", "rlimits": {name: value}, "filter": hex or null}
@@ -114,6 +114,10 @@ def _last_line(error: BaseException) -> str:
 def _run(source: str, calls: list[str]) -> dict[str, Any]:
     """Run the code, then evaluate each call in its names; the first error of the code ends it."""
     text_of, evaluate, last_line = repr, eval, _last_line
+    if "random" in source:  # the same draws every time
+        import random
+
+        random.seed(0)
     module = types.ModuleType("answer")  # not "__main__": what is guarded by that does not run
     sys.modules["answer"] = module
     names = module.__dict__
@@ -137,6 +141,7 @@ def main() -> None:
     for descriptor in (0, 1, 2):
         os.dup2(nothing, descriptor)
     os.close(nothing)
+    os.environ.clear()
     sys.stdin = open(0)  # noqa: SIM115
     sys.stdout = sys.stderr = _Printed()
     nonce, dumps, write, leave = job["nonce"], json.dumps, os.write, os._exit

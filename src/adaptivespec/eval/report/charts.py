@@ -49,6 +49,8 @@ def frontier(summary: Summary) -> Any | None:
         )
         seen.add(kind)
         places.append((x, y, cell.arm))
+    for line in _kappas(summary, cells):
+        ax.plot(*zip(*line, strict=True), color=COLOURS[1], linewidth=0.8, alpha=0.5, zorder=0)
     ax.set_xlabel("speed-up per request over the baseline (geometric mean over prompts)")
     ax.set_ylabel("accuracy difference, points")
     _label(figure, ax, places)
@@ -211,6 +213,26 @@ def _arms(value: float, low: float | None, high: float | None, scale: float = 1.
     if low is None or high is None:
         return None
     return [[max(0.0, value - scale * low)], [max(0.0, scale * high - value)]]
+
+
+def _kappas(summary: Summary, cells: Sequence[Cell]) -> list[list[tuple[float, float]]]:
+    """Places of the margin arms of each policy, by kappa: what a user moves along."""
+    rules = {arm.name: (arm.policy, *arm.rule.split(":", 1)) for arm in summary.settings.arms}
+    lines: dict[str, list[tuple[float, float, float]]] = {}
+    for cell in cells:
+        policy, rule, *options = rules[cell.arm]
+        if rule == "margin" and options and cell.role != "control" and _is_number(options[0]):
+            x, y = cell.speed.speedup.value or 0.0, 100 * (cell.quality.difference.value or 0.0)
+            lines.setdefault(policy, []).append((float(options[0]), x, y))
+    return [[(x, y) for _, x, y in sorted(line)] for line in lines.values() if len(line) > 1]
+
+
+def _is_number(text: str) -> bool:
+    try:
+        float(text)
+    except ValueError:
+        return False
+    return True
 
 
 def _label(figure: Any, ax: Any, places: Sequence[tuple[float, float, str]]) -> None:

@@ -81,6 +81,9 @@ class ServerTarget(Target):
             base_url=self._url,
             api_key=api_key or NOT_GIVEN,  # else the client takes a key from the environment
             max_retries=0,
+            # A connection that the server closes for idleness just as it is used again would be an
+            # error of ours: each request makes its own, and its time has that in it.
+            default_headers={"Connection": "close"},
             timeout=openai.Timeout(timeout, connect=connect_timeout),
         )
         self._logprobs = True

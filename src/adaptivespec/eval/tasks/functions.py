@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import inspect
 import json
+import re
 from ast import literal_eval
 from collections.abc import Sequence
 from math import isclose
@@ -20,6 +21,8 @@ _PROMPT = (
     "Complete the following Python function. Answer with the whole function in one code block.\n\n"
     "```python\n{header}```"
 )
+
+_ADDRESS = re.compile(r" at 0x[0-9a-fA-F]+")
 
 
 class Functions(Task):
@@ -44,7 +47,8 @@ class Functions(Task):
         run = run_python(code, wanted["calls"])
         if run.outcome == "error":
             return Grade(False, "", "unparsed")
-        results = list(run.results) or [f"{run.outcome}: {run.message}"]
+        ended = f"failed: {run.message}" if run.outcome == "failed" else run.outcome
+        results = [_ADDRESS.sub("", result) for result in run.results or (ended,)]
         correct = run.outcome == "passed" and _all_same(results, wanted["results"])
         # All right answers share the form of the reference: 2 and 2.0 agree.
         found = wanted["results"] if correct else results

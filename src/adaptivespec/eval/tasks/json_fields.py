@@ -89,8 +89,11 @@ class JsonFields(Task):
         given = first_object(text)
         if given is None:
             return Grade(False, "", "unparsed")
-        found = canonical(given)
-        answer = json.dumps(found, sort_keys=True, ensure_ascii=False)
+        try:
+            found = canonical(given)
+            answer = json.dumps(found, sort_keys=True, ensure_ascii=False)
+        except RecursionError:  # nested as deeply as no answer should be
+            return Grade(False, "", "unparsed")
         return Grade(found == canonical(item.reference), answer)
 
     def _item(self, rng: random.Random, index: int) -> Item:

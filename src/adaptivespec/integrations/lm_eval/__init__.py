@@ -18,9 +18,9 @@ def register() -> None:
     Raises:
         ImportError: lm-eval is not installed.
     """
-    from lm_eval.api.registry import model_registry
+    from lm_eval.api.registry import MODEL_REGISTRY, register_model
 
     from adaptivespec.integrations.lm_eval.model import AdaptiveSpecLM
 
-    if NAME not in model_registry:
-        model_registry.register(NAME, target=AdaptiveSpecLM)
+    if NAME not in MODEL_REGISTRY:
+        register_model(NAME)(AdaptiveSpecLM)

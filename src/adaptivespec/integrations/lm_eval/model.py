@@ -8,7 +8,7 @@ from typing import Any
 
 from lm_eval.api.model import CacheHook, TemplateLM
 from lm_eval.utils import get_rolling_token_windows, make_disjoint_window
-from tqdm import tqdm  # type: ignore[import-untyped]
+from tqdm import tqdm  # type: ignore[import-untyped, import-not-found, unused-ignore]
 
 from adaptivespec import __version__
 from adaptivespec.core.errors import ConfigError
@@ -29,7 +29,7 @@ UNASKED_DEVICE = "cuda:0"
 log = logging.getLogger(__name__)
 
 
-class AdaptiveSpecLM(TemplateLM):  # type: ignore[misc]
+class AdaptiveSpecLM(TemplateLM):  # type: ignore[misc, unused-ignore]
     """Our engine behind lm-eval's interface; constructor arguments are its --model_args.
 
     The rule and the policy take part in generation alone. Log likelihoods, and so multiple-choice
