@@ -146,6 +146,20 @@ def test_of_a_temperature_alone_the_remedy_is_the_temperature():
     assert ruling.warning.endswith("Use temperature 0")
 
 
+@pytest.mark.parametrize(
+    ("now", "remedy"),
+    [
+        (
+            NOW._replace(head=None, policy="none"),
+            "Give the draft head with --draft-model: fake-head",
+        ),
+        (NOW._replace(policy="none"), "Use policy dcs"),
+    ],
+)
+def test_where_nothing_drafts_the_remedy_is_not_to_calibrate(now, remedy):
+    assert rule_from(certificate(), now, warn=False).warning.endswith(remedy)
+
+
 def test_a_certificate_of_strict_holds_anywhere():
     nothing = certificate((2,), (0.9,))
     ruling = rule_from(nothing, InForce(HEAD, None, "none", 1.0))

@@ -90,6 +90,8 @@ def _handler(script: Script) -> type[BaseHTTPRequestHandler]:
                 self._whole(401, {"error": {"message": "wrong key"}})
             elif self.path == "/v1/models":
                 self._whole(200, {"object": "list", "data": script.models})
+            elif self.path == "/page/models":
+                self._whole(200, "<html>Welcome</html>", "text/html")
             else:
                 self._whole(404, {"error": {"message": "no such page"}})
 
@@ -182,10 +184,10 @@ def _handler(script: Script) -> type[BaseHTTPRequestHandler]:
             self.wfile.write(b"%x\r\n%s\r\n" % (len(data), data))
             self.wfile.flush()
 
-        def _whole(self, status: int, body: Body) -> None:
-            data = json.dumps(body).encode()
+        def _whole(self, status: int, body: Body | str, kind: str = "application/json") -> None:
+            data = (body if isinstance(body, str) else json.dumps(body)).encode()
             self.send_response(status)
-            self.send_header("Content-Type", "application/json")
+            self.send_header("Content-Type", kind)
             self.send_header("Content-Length", str(len(data)))
             if status == 429:
                 self.send_header("Retry-After", "1")

@@ -19,8 +19,8 @@ class Ruling:
 
     Attributes:
         rule: the certificate's, or "strict" where it does not hold.
-        policy: the certificate's label where it holds, and where none was asked for; else what was
-            asked for, or None to leave it open.
+        policy: the certificate's label where its lossy rule serves; else what was asked for, or
+            None where nothing was.
         mismatches: why the certificate does not hold.
         warning: the same in words, with the remedy; empty where it holds.
     """
@@ -57,6 +57,10 @@ def rule_from(
 def _remedy(certificate: Certificate, now: InForce, mismatches: tuple[Mismatch, ...]) -> str:
     if {mismatch.field for mismatch in mismatches} == {"temperature"}:
         return f"Use temperature {certificate.settings.temperature:g}"
+    if now.head is None:
+        return f"Give the draft head with --draft-model: {certificate.head}"
+    if now.policy == "none":
+        return f"Use policy {certificate.policy}"
     return f"Calibrate anew: {calibrate_command(certificate, now)}"
 
 

@@ -16,6 +16,7 @@ from adaptivespec.core.errors import ConfigError
 from adaptivespec.eval.arms import Arm
 from adaptivespec.eval.errors import TargetError
 from adaptivespec.eval.targets.arrivals import arrival_times, send_all
+from adaptivespec.eval.targets.background import Background
 from adaptivespec.eval.targets.base import Answer, Ask, Target
 from adaptivespec.eval.targets.responses import BadAnswer, Turn, together
 from adaptivespec.eval.tasks.base import Item
@@ -76,7 +77,7 @@ class ServerTarget(Target):
                     field="bodies",
                 )
         self._url, self._timeout, self._openai = _address(base_url), timeout, openai
-        self._runner = asyncio.Runner()
+        self._background = Background()
         self._client = openai.AsyncOpenAI(
             base_url=self._url,
             api_key=api_key or NOT_GIVEN,  # else the client takes a key from the environment
@@ -103,7 +104,7 @@ class ServerTarget(Target):
         return [Arm(name) for name in self._bodies]
 
     def answer(self, arm: Arm, item: Item, ask: Ask) -> Answer:
-        return self._runner.run(self._answer(arm, item, ask))
+        return self._background.run(self._answer(arm, item, ask))
 
     def answer_many(
         self,
@@ -124,28 +125,26 @@ class ServerTarget(Target):
                 `concurrency` allows. Times count from the sending of a request: with both, what
                 it waited for a free place is not in them.
             seed: of the arrivals.
-            on_answer: called in this thread, in the order in which answers end, while others are
-                under way; it has to be quick. What it raises ends the run, as Ctrl-C does:
-                requests under way are cancelled, answers already handed over are whole.
+            on_answer: called in the client's thread, one call at a time, as answers end and while
+                others are under way; it has to be quick. What it raises ends the run, as Ctrl-C
+                and `close` do: requests under way are cancelled.
         """
         times = arrival_times(len(items), request_rate, seed)
 
         async def send(item: Item) -> None:
             on_answer(item, await self._answer(arm, item, ask))
 
-        self._runner.run(send_all(items, times, concurrency, send))
+        self._background.run(send_all(items, times, concurrency, send))
 
     def close(self) -> None:
-        try:
-            self._runner.run(self._client.close())
-        finally:
-            self._runner.close()
+        """Cancel what is under way, in whatever thread it was asked, and close connections."""
+        self._background.close(self._client.close())
 
     def _choose(self, model: str | None) -> dict[str, str]:
         """Id and owner of the model asked for, as the server lists it."""
         remedy = "Is the server running, and is this its address?"
         try:
-            listed = self._runner.run(self._models())
+            listed = self._background.run(self._models())
         except self._openai.AuthenticationError as error:
             raise TargetError(
                 self._words(error), field=public(self._url), remedy="Give its API key"
@@ -169,11 +168,14 @@ class ServerTarget(Target):
         )
 
     async def _models(self) -> list[dict[str, str]]:
-        page = await self._client.models.list()
-        return [
-            {"id": str(entry.id), "owned_by": str(getattr(entry, "owned_by", None) or "")}
-            for entry in page.data or []
-        ]
+        try:
+            entries = (await self._client.models.list()).data or []
+            return [
+                {"id": str(entry.id), "owned_by": str(getattr(entry, "owned_by", None) or "")}
+                for entry in entries
+            ]
+        except AttributeError:  # the client does not check what it is given
+            raise BadAnswer("no list of models: this is not OpenAI's interface") from None
 
     async def _answer(self, arm: Arm, item: Item, ask: Ask) -> Answer:
         """All turns of an item; an error of any of them is the answer's."""

@@ -57,4 +57,4 @@ class CopyList(Task):
         words = words_in_order(text)
         if not words:
             return Grade(False, "", "unparsed")
-        return Grade(words == item.reference, json.dumps(words, ensure_ascii=False))
+        return Grade(words == item.reference, json.dumps(words))

@@ -52,7 +52,7 @@ class Functions(Task):
         correct = run.outcome == "passed" and _all_same(results, wanted["results"])
         # All right answers share the form of the reference: 2 and 2.0 agree.
         found = wanted["results"] if correct else results
-        return Grade(correct, json.dumps(found, ensure_ascii=False))
+        return Grade(correct, json.dumps(found))
 
 
 def _item(index: int, exercise: Exercise) -> Item:

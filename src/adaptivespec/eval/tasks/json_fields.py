@@ -91,7 +91,7 @@ class JsonFields(Task):
             return Grade(False, "", "unparsed")
         try:
             found = canonical(given)
-            answer = json.dumps(found, sort_keys=True, ensure_ascii=False)
+            answer = json.dumps(found, sort_keys=True)
         except RecursionError:  # nested as deeply as no answer should be
             return Grade(False, "", "unparsed")
         return Grade(found == canonical(item.reference), answer)

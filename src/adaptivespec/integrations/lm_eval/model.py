@@ -193,7 +193,8 @@ class AdaptiveSpecLM(TemplateLM):  # type: ignore[misc, unused-ignore]
             )
             self._stats.merge(result.stats)
             self._answers += 1
-            self.cache_hook.add_partial("generate_until", request.args, result.text)
+            if options["temperature"] == 0:  # repeats of a sampled answer must not be one answer
+                self.cache_hook.add_partial("generate_until", request.args, result.text)
             texts.append(result.text)
         return texts
 
