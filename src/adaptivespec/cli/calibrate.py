@@ -64,9 +64,11 @@ def calibrate(
     """
     from adaptivespec.eval.calibration import Calibration
     from adaptivespec.eval.calibration_report import write_report
+    from adaptivespec.eval.requirements import require
     from adaptivespec.eval.worker import Pool
 
     plan = _plan(prompts, budget)
+    require(tuple(task.name for task in plan.tasks))
     spec = _target(model, run.workers)
     plan.drawn  # noqa: B018  data that are missing are missed before a model is loaded
     with display.progress(common.quiet) as fetching:

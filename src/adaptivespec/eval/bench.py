@@ -21,8 +21,10 @@ from adaptivespec.calibrate.rule_config import rule_from
 from adaptivespec.eval.arms import PLAIN, Arm
 from adaptivespec.eval.errors import RunError, TargetError
 from adaptivespec.eval.events import Progress
+from adaptivespec.eval.grading.sandbox import protections
 from adaptivespec.eval.hosts import ServerHost
 from adaptivespec.eval.provenance import load_average, provenance
+from adaptivespec.eval.requirements import require
 from adaptivespec.eval.rows import RowFile
 from adaptivespec.eval.selection import Selected, Selection, select
 from adaptivespec.eval.settings import ArmSettings, Settings
@@ -90,6 +92,7 @@ def run(bench: Bench, folder: Path, progress: Progress, notice: Notice) -> Setti
         DataError, ConfigError, TargetError: before anything is run.
         RunError: the folder holds a run of other settings.
     """
+    require(tuple(bench.tasks))
     selected = [select(name, bench.selection, bench.data) for name in bench.tasks]
     folder.mkdir(parents=True, exist_ok=True)
     with RowFile(folder / ROWS) as file:
@@ -231,7 +234,8 @@ def _settings(
             "request_rate": bench.load.request_rate,
             "workers": bench.workers,
         },
-        provenance=provenance() | {"load_average": load_average()},
+        provenance=provenance()
+        | {"load_average": load_average(), "sandbox": ", ".join(protections())},
     )
 
 

@@ -20,11 +20,12 @@ from adaptivespec.calibrate.identity import Weights
 from adaptivespec.calibrate.losses import Pair, losses_of
 from adaptivespec.core.errors import ConfigError
 from adaptivespec.eval.arms import Arm
-from adaptivespec.eval.calibration_plan import Plan, digest_of
+from adaptivespec.eval.calibration_plan import Plan
 from adaptivespec.eval.errors import RunError, TargetError
 from adaptivespec.eval.events import Progress, RunEvent, silent
 from adaptivespec.eval.provenance import provenance
 from adaptivespec.eval.rows import Place, Row, RowFile
+from adaptivespec.eval.selection import digest_of
 from adaptivespec.eval.settings import ArmSettings, Settings, TaskSettings
 from adaptivespec.eval.targets.base import Answer, Ask
 from adaptivespec.eval.tasks.base import Item, Task

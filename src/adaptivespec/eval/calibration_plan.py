@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import hashlib
-import json
 import random
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -14,10 +12,11 @@ from adaptivespec.calibrate.certificate import margin_rule
 from adaptivespec.calibrate.fit import Budget
 from adaptivespec.core.errors import ConfigError
 from adaptivespec.eval.arms import Arm
+from adaptivespec.eval.selection import shuffled
 from adaptivespec.eval.targets.base import Ask
 from adaptivespec.eval.tasks.base import Item, Task
 
-__all__ = ["KAPPAS", "Plan", "digest_of"]
+__all__ = ["KAPPAS", "Plan"]
 
 KAPPAS = (0.9, 0.8, 0.7, 0.6, 0.5, 0.4, 0.3, 0.2, 0.1, 0.05)
 """What is tested unless the user says otherwise."""
@@ -87,10 +86,7 @@ class Plan:
         """
         left: dict[str, list[Item]] = {}
         for task in self.tasks:
-            items = {item.index: item for item in task.load(self.data)}
-            order = list(items)
-            random.Random(f"{task.name} {self.seed}").shuffle(order)  # noqa: S311
-            left[task.name] = [items[index] for index in order]
+            left[task.name] = shuffled(task, self.seed, self.data)
         lots = [task for task in self.tasks for _ in left[task.name]]
         random.Random(self.seed).shuffle(lots)  # noqa: S311
         return [(task, left[task.name].pop()) for task in lots[: self.limit]]
@@ -98,10 +94,3 @@ class Plan:
     def ask(self, task: Task) -> Ask:
         """How a task's items are asked: greedily."""
         return Ask(self.max_tokens or task.max_tokens, tuple(task.stop))
-
-
-def digest_of(items: Iterable[Item]) -> str:
-    """Hash of prompts and references, as 16 hexadecimal digits."""
-    content = [[item.task, item.index, item.turns, item.reference] for item in items]
-    text = json.dumps(content, ensure_ascii=False, sort_keys=True)
-    return hashlib.sha256(text.encode()).hexdigest()[:16]

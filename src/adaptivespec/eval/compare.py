@@ -16,6 +16,7 @@ from adaptivespec.eval.analysis.text import interval, number, percent, points, t
 from adaptivespec.eval.errors import RunError
 from adaptivespec.eval.report.hostile import cell
 from adaptivespec.eval.report.writing import read_run
+from adaptivespec.eval.requirements import require
 from adaptivespec.eval.settings import Settings
 from adaptivespec.eval.statistics import (
     NOTHING,
@@ -122,6 +123,7 @@ def compare(first: Path, second: Path) -> Comparison:
         RunError: a folder holds no run; or their settings differ in what can change an answer: it
             lists the fields with both values.
     """
+    require()
     (settings_a, rows_a), (settings_b, rows_b) = read_run(first), read_run(second)
     _refuse_unlike(settings_a, settings_b, (first, second))
     a, b = Samples.of(settings_a, rows_a), Samples.of(settings_b, rows_b)

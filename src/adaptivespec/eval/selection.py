@@ -14,7 +14,7 @@ from adaptivespec.eval.settings import TaskSettings
 from adaptivespec.eval.tasks import make_task
 from adaptivespec.eval.tasks.base import Item, Task
 
-__all__ = ["PerTask", "Selected", "Selection", "select"]
+__all__ = ["PerTask", "Selected", "Selection", "digest_of", "select", "shuffled"]
 
 
 @dataclass(frozen=True)
@@ -71,9 +71,8 @@ def select(name: str, selection: Selection, data: Path | None) -> Selected:
         ConfigError: no item is left.
     """
     task = make_task(name)
-    items = list(task.load(data))
+    items = shuffled(task, selection.seed, data)
     order = [item.index for item in items]
-    random.Random(f"{name} {selection.seed}").shuffle(order)  # noqa: S311  repeatable, no secret
     dev = min(selection.dev, len(order) // 2)
     left = len(order) - dev
     wanted = selection.limit.of(name)
@@ -97,13 +96,20 @@ def select(name: str, selection: Selection, data: Path | None) -> Selected:
         timed=timed,
         dev=order[left:],
         available=len(order),
-        digest=_digest(by_index[index] for index in asked),
+        digest=digest_of(by_index[index] for index in asked),
     )
     return Selected(task, by_index, settings)
 
 
-def _digest(items: Iterable[Item]) -> str:
+def shuffled(task: Task, seed: int, data: Path | None) -> list[Item]:
+    """Every item of a task in the order of a seed; DataError as of ``Task.load``."""
+    items = list(task.load(data))
+    random.Random(f"{task.name} {seed}").shuffle(items)  # noqa: S311  repeatable, no secret
+    return items
+
+
+def digest_of(items: Iterable[Item]) -> str:
     """Hash of prompts and references, as 16 hexadecimal digits."""
-    content = [[item.index, item.turns, item.reference] for item in items]
+    content = [[item.task, item.index, item.turns, item.reference] for item in items]
     text = json.dumps(content, ensure_ascii=False, sort_keys=True)
     return hashlib.sha256(text.encode()).hexdigest()[:16]

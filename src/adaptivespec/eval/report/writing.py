@@ -17,6 +17,7 @@ from adaptivespec.eval.report.disagreements import Reading, readings
 from adaptivespec.eval.report.findings import findings
 from adaptivespec.eval.report.hostile import cell, visible
 from adaptivespec.eval.report.tables import tables
+from adaptivespec.eval.requirements import require
 from adaptivespec.eval.rows import Row, read_rows
 from adaptivespec.eval.settings import Settings
 
@@ -58,6 +59,7 @@ def write_report(folder: Path) -> Summary:
     Raises:
         RunError: the folder holds no run, or a damaged one.
     """
+    require()
     settings, rows = read_run(folder)
     summary = analyse(settings, rows)
     chosen = readings(Samples.of(settings, rows))
