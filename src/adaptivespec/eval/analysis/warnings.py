@@ -107,12 +107,16 @@ def _power(lossy: Sequence[Cell]) -> Iterator[str]:
     if not weak:
         return
     found = [cell.quality.detectable for cell in weak if cell.quality.detectable is not None]
-    least = f"about {points(min(found))[1:]} points" if found else "nothing at all"
     items = max(cell.quality.graded for cell in weak)
+    finds = (
+        f"and power 80 % the run finds true differences of about {points(min(found))[1:]} points or "
+        "more, and saw smaller ones"
+        if found
+        else "the run is too small to find any difference"
+    )
     yield (
-        f"{_listed([cell.arm for cell in weak])}: with {items} items and power 80 % the run finds "
-        f"true differences of {least} or more, and saw smaller ones: no evidence that nothing is "
-        "lost."
+        f"{_listed([cell.arm for cell in weak])}: with {items} items {finds}: no evidence that "
+        "nothing is lost."
     )
 
 
