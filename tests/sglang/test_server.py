@@ -6,6 +6,10 @@ import re
 
 import pytest
 
+from adaptivespec.eval.bench import ROWS, Bench, Load, run
+from adaptivespec.eval.rows import read_rows
+from adaptivespec.eval.selection import PerTask, Selection
+from adaptivespec.eval.worker import TargetSpec
 from harness import tiny_models
 from harness.scenarios import Tiny
 from harness.server import Server, serving
@@ -83,3 +87,37 @@ def test_metrics_grow_with_promotions(server):
     generate(server, custom_params=MARGIN)
     assert all(metric(server, name) > before[name] for name in names)
     assert metric(server, "adaptivespec_lossless") == 1
+
+
+def test_a_benchmark_measures_rules_that_requests_bring_along(server, tmp_path):
+    """`adaptivespec bench --base-url`: what a rule promoted comes back with every graded answer."""
+    strict = {"adaptivespec": {"rule": "strict"}}
+    bodies = {"strict": {"custom_params": strict}, "margin": {"custom_params": MARGIN}}
+    place = "adaptivespec.eval.targets.server:ServerTarget"
+    bench = Bench(
+        tasks=["lists"],
+        arms=(),
+        target=TargetSpec(place, {"base_url": server.address, "bodies": bodies}),
+        server=True,
+        selection=Selection(PerTask(4), 2, max_tokens=PerTask(24)),
+        restarts=1,
+        load=Load(concurrency=2),
+    )
+    settings = run(bench, tmp_path, lambda event: None, lambda text: None)
+    assert (settings.baseline, [arm.name for arm in settings.arms]) == ("strict", list(bodies))
+    rows = list(read_rows(tmp_path / ROWS))
+    assert [row.answer.error for row in rows] == [None] * len(rows)
+    assert len(rows) == 2 * 4 + 4 + 2 * 2
+    graded = [row for row in rows if row.place.phase == "quality"]
+    assert {(row.place.arm, row.answer.lossless) for row in graded} == {
+        ("strict", True),
+        ("margin", False),
+    }
+    promoted = {
+        arm: sum(row.answer.stats["num_promoted_tokens"] for row in graded if row.place.arm == arm)
+        for arm in bodies
+    }
+    assert promoted["strict"] == 0 < promoted["margin"]
+    texts = {row.place.index: row.answer.text for row in graded if row.place.arm == "strict"}
+    again = [row for row in rows if row.place.phase == "noise"]
+    assert {row.place.index: row.answer.text for row in again} == texts

@@ -109,8 +109,8 @@ def _power(lossy: Sequence[Cell]) -> Iterator[str]:
     found = [cell.quality.detectable for cell in weak if cell.quality.detectable is not None]
     items = max(cell.quality.graded for cell in weak)
     finds = (
-        f"and power 80 % the run finds true differences of about {points(min(found))[1:]} points or "
-        "more, and saw smaller ones"
+        f"and power 80 % the run finds true differences of about {points(min(found))[1:]} points "
+        "or more, and saw smaller ones"
         if found
         else "the run is too small to find any difference"
     )
