@@ -2,6 +2,7 @@ from dataclasses import replace
 
 import pytest
 
+from adaptivespec.calibrate.identity import Weights
 from adaptivespec.eval.arms import parse_arms
 from adaptivespec.eval.bench import ROWS, SETTINGS, Bench, run
 from adaptivespec.eval.errors import DataError, RunError, TargetError
@@ -9,8 +10,10 @@ from adaptivespec.eval.rows import read_rows
 from adaptivespec.eval.selection import PerTask, Selection
 from adaptivespec.eval.settings import Settings
 from adaptivespec.eval.worker import TargetSpec
-from fakes.bench_target import PLACE
+from fakes.bench_target import MODEL, PLACE
+from fakes.certificates import certificate
 
+HEAD = {"name": "head", "digest": "a" * 16}
 ARMS = parse_arms("plain; strict/static:tuned; margin:0.2/dcs")
 BENCH = Bench(
     tasks=["capitals", "lists"],
@@ -114,6 +117,26 @@ def test_rows_without_settings_are_not_taken_for_a_run(tmp_path, whole):
     (tmp_path / ROWS).write_bytes((whole / ROWS).read_bytes())
     with pytest.raises(RunError, match=SETTINGS):
         quietly(BENCH, tmp_path)
+
+
+@pytest.mark.parametrize("head", [None, {"name": "other", "digest": "f" * 16}])
+def test_a_certificate_is_an_arm_where_it_holds_and_strict_where_not(tmp_path, head):
+    holds = certificate(model=Weights(**MODEL), head=Weights(**HEAD))
+    holds.write(tmp_path / "certificate.json")
+    target = TargetSpec(PLACE, {"head": head or HEAD})
+    bench = replace(
+        BENCH,
+        arms=ARMS[:1],
+        target=target,
+        certificates=[tmp_path / "certificate.json"],
+        restarts=0,
+        noise=False,
+    )
+    settings, notes = quietly(bench, tmp_path / "run")
+    arm = settings.arms[-1]
+    assert arm.rule == ("strict" if head else holds.rule)
+    assert arm.lossless is bool(head)
+    assert any("does not hold" in note and "other" in note for note in notes) is bool(head)
 
 
 def test_a_peer_that_cannot_be_had_is_left_out_with_its_reason(tmp_path):

@@ -12,6 +12,7 @@ from adaptivespec.eval.errors import TargetError
 from adaptivespec.eval.targets.base import Answer, Ask, Target
 from adaptivespec.eval.tasks.base import Item
 
+MODEL = {"name": "scripted", "digest": "0" * 16}
 PLACE = "fakes.bench_target:ScriptedTarget"
 
 
@@ -26,23 +27,25 @@ class ScriptedTarget(Target):
     Args:
         seconds: of an answer, by policy; 1.0 where it is not listed.
         broken: raise TargetError in place of being made.
+        head: name and digest, for its identity.
         dies_at: end the process when this item is asked.
         threads, and any other option: taken and not used.
     """
 
-    about, identity = "scripted", {"model": {"name": "scripted", "digest": "0"}, "head": None}
+    about = "scripted"
 
     def __init__(
         self,
         seconds: dict[str, float] | None = None,
         broken: str = "",
         dies_at: str = "",
+        head: dict[str, str] | None = None,
         **options: Any,
     ) -> None:
         if broken:
             raise TargetError(broken, field="scripted")
         self._seconds, self._dies_at = seconds or {}, dies_at
-        self._process = os.getpid()
+        self.identity = {"model": MODEL, "head": head}
 
     @property
     def arms(self) -> Sequence[Arm]:
