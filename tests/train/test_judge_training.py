@@ -13,8 +13,8 @@ import pytest
 import torch
 
 from adaptivespec.core.errors import CheckpointError, ConfigError
+from adaptivespec.core.progress import StageEvent
 from adaptivespec.engine.engine import Engine
-from adaptivespec.train.events import TrainEvent
 from adaptivespec.train.judge.fit import (
     FitOptions,
     at_precision,
@@ -379,9 +379,9 @@ def test_a_run_writes_a_head_that_its_rule_takes(
 def test_an_interrupted_run_ends_with_the_same_head(
     engine: Engine, data: Path, whole: Path, tmp_path: Path
 ) -> None:
-    events: list[TrainEvent] = []
+    events: list[StageEvent] = []
 
-    def interrupt(event: TrainEvent) -> None:
+    def interrupt(event: StageEvent) -> None:
         events.append(event)
         if event.done >= 6 and len(events) < 20:
             raise KeyboardInterrupt

@@ -13,12 +13,12 @@ import torch
 import torch.nn.functional as F
 
 from adaptivespec.core.errors import CheckpointError, ConfigError, NumericalError
+from adaptivespec.core.progress import StageEvent
 from adaptivespec.draft.eagle3_checkpoint import Eagle3Checkpoint
 from adaptivespec.nn.attention import additive_mask, causal
 from adaptivespec.train.data.corpus import Item, clean, loop_start, read_corpus, split
 from adaptivespec.train.data.features import Sequence_
 from adaptivespec.train.data.questions import Question
-from adaptivespec.train.events import TrainEvent
 from adaptivespec.train.head.loss import SoftCrossEntropy
 from adaptivespec.train.head.model import initial_checkpoint
 from adaptivespec.train.head.options import TrainOptions
@@ -83,7 +83,7 @@ def teacher() -> Teacher:
 def trainer(output: Path, **options: Any) -> HeadTrainer:
     items = texts(20)
     chosen = TrainOptions(**{"epochs": 2, "learning_rate": 3e-3, "warmup_steps": 2, **options})
-    events: list[TrainEvent] = []
+    events: list[StageEvent] = []
     made = HeadTrainer(
         teacher(),
         start(),
@@ -212,7 +212,7 @@ def test_max_steps_ends_the_schedule_wherever_the_epochs_are(tmp_path: Path) -> 
 def test_an_interrupted_run_keeps_its_steps(tmp_path: Path) -> None:
     made = trainer(tmp_path)
 
-    def interrupt(event: TrainEvent) -> None:
+    def interrupt(event: StageEvent) -> None:
         if event.stage == "train" and event.done == 3:
             raise KeyboardInterrupt
 
@@ -278,7 +278,7 @@ def test_a_tied_output_layer_stays_the_targets(tmp_path: Path) -> None:
 def test_what_is_not_finite_stops_the_run_and_is_not_written(tmp_path: Path) -> None:
     made = trainer(tmp_path)
 
-    def spoil(event: TrainEvent) -> None:
+    def spoil(event: StageEvent) -> None:
         if event.stage == "train" and event.done == 2:
             made.module.w("fc").data.fill_(torch.nan)
 

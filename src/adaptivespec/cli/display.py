@@ -17,12 +17,9 @@ from rich.text import Text
 
 if TYPE_CHECKING:
     from adaptivespec.cli.play import Played
+    from adaptivespec.core.progress import StageEvent
     from adaptivespec.engine import TokenInfo
     from adaptivespec.engine.weights.progress import ProgressEvent
-    from adaptivespec.eval.events import RunEvent
-    from adaptivespec.train.events import TrainEvent
-
-    StageEvent = TrainEvent | RunEvent
 
 __all__ = [
     "KindPainter",

@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from rich.cells import cell_len
 from rich.console import Console, RenderableType
 from rich.table import Table
 from rich.text import Text
@@ -47,6 +48,7 @@ _SHAPES = 5  # lines of the table of fixed shapes
 _LONGEST_DEFAULT = 32  # characters of a default in the table of all entries
 _WIDE = 1000  # columns of a pipe: nothing is folded
 _PROSE = 100  # columns of running text at most
+_GAP = 2  # blanks between columns
 
 
 @dataclass(frozen=True)
@@ -205,13 +207,27 @@ def show_replay(arms: Sequence[Arm]) -> None:
 
 
 def show_rows(rows: Sequence[Mapping[str, str]]) -> None:
-    """Rows of equal keys: a column for each, the first to the left, the others to the right."""
-    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
-    for number, name in enumerate(rows[0] if rows else ()):
+    """Rows of equal keys: a column for each, the first to the left, the others to the right.
+
+    Columns that a terminal has no room for are left out from the right, and named.
+    """
+    names = list(rows[0]) if rows else []
+    width = _console().width
+    shown = len(names)
+    while shown > 2 and sum(_column_width(rows, name) for name in names[:shown]) > width:
+        shown -= 1
+    table = Table(box=None, pad_edge=False, padding=(0, _GAP, 0, 0), header_style="bold")
+    for number, name in enumerate(names[:shown]):
         table.add_column(name, justify="right" if number else "left", overflow="fold")
     for row in rows:
-        table.add_row(*(Text(display.clean(cell)) for cell in row.values()))
+        table.add_row(*(Text(display.clean(row[name])) for name in names[:shown]))
     show(table)
+    if shown < len(names):
+        show(Text(f"no room for: {', '.join(names[shown:])}", style="dim"))
+
+
+def _column_width(rows: Sequence[Mapping[str, str]], name: str) -> int:
+    return max(cell_len(text) for text in (name, *(row[name] for row in rows))) + _GAP
 
 
 def show_shapes(arms: Sequence[Arm]) -> None:

@@ -18,9 +18,9 @@ from typing import Any
 from adaptivespec.calibrate.certificate import Certificate, InForce
 from adaptivespec.calibrate.identity import Weights
 from adaptivespec.calibrate.rule_config import rule_from
+from adaptivespec.core.progress import Progress
 from adaptivespec.eval.arms import PLAIN, Arm
 from adaptivespec.eval.errors import RunError, TargetError
-from adaptivespec.eval.events import Progress
 from adaptivespec.eval.grading.sandbox import protections
 from adaptivespec.eval.hosts import ServerHost
 from adaptivespec.eval.provenance import load_average, provenance
@@ -85,7 +85,7 @@ def run(bench: Bench, folder: Path, progress: Progress, notice: Notice) -> Setti
     """Run, or go on with, a benchmark in `folder`; the report is the caller's.
 
     Args:
-        progress: called with a RunEvent for every answer.
+        progress: called with a StageEvent for every answer.
         notice: called with sentences that the user should read.
 
     Raises:

@@ -19,10 +19,10 @@ from adaptivespec.calibrate.fit import prompts_needed
 from adaptivespec.calibrate.identity import Weights
 from adaptivespec.calibrate.losses import Pair, losses_of
 from adaptivespec.core.errors import ConfigError
+from adaptivespec.core.progress import Progress, StageEvent, silent
 from adaptivespec.eval.arms import Arm
 from adaptivespec.eval.calibration_plan import Plan
 from adaptivespec.eval.errors import RunError, TargetError
-from adaptivespec.eval.events import Progress, RunEvent, silent
 from adaptivespec.eval.provenance import provenance
 from adaptivespec.eval.rows import Place, Row, RowFile
 from adaptivespec.eval.selection import digest_of
@@ -110,7 +110,7 @@ class Calibration:
         missing = [number for number, place in enumerate(places) if place not in rows.done]
         done = len(places) - len(missing)
         jobs = ((arm, item, self.plan.ask(task)) for task, item in map(self._prompt, missing))
-        progress(RunEvent(arm.name, done, len(places)))
+        progress(StageEvent(arm.name, done, len(places)))
         for number, answer in self.pool.answers(jobs):
             task, item = self._prompt(missing[number])
             if answer.error is not None:
@@ -122,7 +122,7 @@ class Calibration:
             grade = task.grade(item, answer.text)
             rows.add(Row(places[missing[number]], 0, answer, grade))
             done += 1
-            progress(RunEvent(arm.name, done, len(places)))
+            progress(StageEvent(arm.name, done, len(places)))
         by_place = {row.place: row for row in rows.rows}
         return [by_place[place] for place in places]
 

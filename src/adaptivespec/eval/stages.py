@@ -8,8 +8,8 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from typing import Protocol
 
+from adaptivespec.core.progress import Progress, StageEvent
 from adaptivespec.eval.arms import Arm
-from adaptivespec.eval.events import Progress, RunEvent
 from adaptivespec.eval.rows import Phase, Place, Row, RowFile
 from adaptivespec.eval.selection import Selected
 from adaptivespec.eval.settings import Settings, TaskSettings
@@ -160,4 +160,4 @@ class Stage:
         return 1
 
     def _report(self, done: int, total: int) -> None:
-        self._progress(RunEvent(self._name, done, total))
+        self._progress(StageEvent(self._name, done, total))

@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from adaptivespec.core.errors import ConfigError
+from adaptivespec.core.progress import Progress, StageEvent
 from adaptivespec.draft.eagle3_checkpoint import Eagle3Checkpoint, Eagle3Config
 from adaptivespec.engine.engine import Engine
 from adaptivespec.engine.loading import drafter_for
@@ -21,7 +22,6 @@ from adaptivespec.train.data.features import FeatureShards, FeatureStore, finger
 from adaptivespec.train.data.make import CorpusMaker
 from adaptivespec.train.data.plan import MakeOptions
 from adaptivespec.train.data.questions import Question
-from adaptivespec.train.events import Progress, TrainEvent
 from adaptivespec.train.head.card import CHECK_POLICY, write_card
 from adaptivespec.train.head.grow import grow
 from adaptivespec.train.head.model import initial_checkpoint
@@ -196,7 +196,7 @@ class HeadRun:
         return some(train, options.train_tokens), held_out
 
     def _stage(self, stage: str) -> Callable[[int, int], None]:
-        return lambda done, total: self.progress(TrainEvent(stage, done, total))
+        return lambda done, total: self.progress(StageEvent(stage, done, total))
 
     def _start(
         self,

@@ -17,8 +17,8 @@ import torch
 from torch import Tensor
 
 from adaptivespec.core.errors import CheckpointError, NumericalError
+from adaptivespec.core.progress import Progress, StageEvent
 from adaptivespec.draft.eagle3_checkpoint import Eagle3Checkpoint
-from adaptivespec.train.events import Progress, TrainEvent
 from adaptivespec.train.head.batch import TextFeatures, batches
 from adaptivespec.train.head.grow import tied
 from adaptivespec.train.head.lane import Lane
@@ -168,7 +168,7 @@ class HeadTrainer:
                     "accuracy": accuracy,
                     "tokens_per_s": round(speed, 1),
                 }
-                self.progress(TrainEvent("train", self.step, self.total_steps, values))
+                self.progress(StageEvent("train", self.step, self.total_steps, values))
                 if now - saved > options.checkpoint_minutes * 60:
                     self._save(self.evaluate())
                     saved = last = time.monotonic()
@@ -296,7 +296,7 @@ class HeadTrainer:
         }
         with (self.output / LOG_FILE).open("a", encoding="utf-8") as log:
             log.write(json.dumps(row) + "\n")
-        self.progress(TrainEvent("check", self.step, self.total_steps, row))
+        self.progress(StageEvent("check", self.step, self.total_steps, row))
 
     def _save_state(self) -> None:
         save_state(

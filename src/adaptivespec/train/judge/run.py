@@ -14,8 +14,8 @@ import torch
 
 from adaptivespec import __version__
 from adaptivespec.core.errors import ConfigError
+from adaptivespec.core.progress import Progress, StageEvent
 from adaptivespec.engine.engine import Engine
-from adaptivespec.train.events import Progress, TrainEvent
 from adaptivespec.train.judge.fit import Fit, FitOptions, fit_flips
 from adaptivespec.train.judge.flips import FlipMiner, FlipOptions
 from adaptivespec.train.judge.prompts import Extract, read_prompts
@@ -67,7 +67,7 @@ class JudgeRun:
             harmless = sum(flip.harmless for flip in miner.flips)
             values = {"harmless": harmless, "prompts": miner.seen}
             total = max(self.mining.flips, len(miner.flips))
-            self.progress(TrainEvent("flips", len(miner.flips), total, values))
+            self.progress(StageEvent("flips", len(miner.flips), total, values))
             if self.max_minutes and time.monotonic() - start > self.max_minutes * 60:
                 break
         if not miner.flips:
