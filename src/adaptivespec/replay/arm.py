@@ -80,7 +80,10 @@ class Arm:
         self.policy.begin()
         params = SamplingParams(seed=self.seed)
         sampler = Sampler(params, records.vocab_size, frozenset(), ())
-        state = VerifyState(records.protected, sampler, Ledger.start(self.rule.limits))
+        ledger = Ledger.start(self.rule.limits)
+        # Tokens before the first step, such as the prefill's, are output too.
+        ledger.outputs = records.steps[0].position if records.steps else 0
+        state = VerifyState(records.protected, sampler, ledger)
         lengths: list[int] = []
         index = 0
         while index < len(records.steps):

@@ -37,7 +37,8 @@ class CoinRule(Rule):
     name: ClassVar[str] = "coin"
     formula: ClassVar[str] = "x = y, else u < rate for the likeliest x"
     source: ClassVar[str] = "a control"
-    signals: ClassVar[Literal["margins", "logits", "hidden"]] = "margins"
+    # Its coin is a hash of y's own id, and a replay numbers tokens anew.
+    signals: ClassVar[Literal["margins", "logits", "hidden"]] = "logits"
     Options: ClassVar[type[RuleOptions]] = CoinOptions
 
     def __init__(self, options: RuleOptions | None = None) -> None:

@@ -141,9 +141,11 @@ def test_a_recording_with_long_walks(grown: tuple[Engine, list[Trace]], name: st
 
 
 MARGIN_RULES = [name for name in RULES.names() if RULES.load(name).signals == "margins"]
+# Rules that look at where in the output they are.
+PLACED = [f"margin:kappa=0.01,skip_tokens={skip}" for skip in range(1, 14)]
 
 
-@pytest.mark.parametrize("rule", MARGIN_RULES)
+@pytest.mark.parametrize("rule", [*MARGIN_RULES, *PLACED])
 @pytest.mark.parametrize("policy", ["static:3,3,8", "dcs"])
 def test_a_run_replayed_under_its_own_rule_and_policy(
     tmp_path: Path, rule: str, policy: str
