@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from adaptivespec.eval.analysis import POOLED, analyse
@@ -56,6 +58,30 @@ def test_a_baseline_that_is_never_right_cannot_show_a_loss():
     summary = analyse(small(), rows)
     assert any("cannot show a loss" in text for text in summary.warnings)
     assert summary.cell("margin:0.2/dcs").quality.recovery.value is None
+
+
+def test_a_task_that_cannot_show_a_loss_is_left_out_of_pooled_accuracy():
+    """Its lucky gains would hide the losses of others."""
+    settings = bench_rows.settings(tasks=("json", "math"), items=20, arms=("plain", "fly/dcs"))
+    rows = []
+    for index in range(20):
+        for arm, json_right, math_right in (("plain", True, False), ("fly/dcs", index > 1, True)):
+            rows.append(row(arm, index, correct=json_right, seconds=1.0))
+            rows.append(row(arm, index, phase="speed", seconds=1.0))
+            for phase, correct in (("quality", math_right), ("speed", None)):
+                one = row(arm, index, phase=phase, correct=correct, seconds=3.0)
+                rows.append(replace(one, place=replace(one.place, task="math")))
+    summary = analyse(settings, rows)
+    pooled = summary.cell("fly/dcs")
+    assert (pooled.quality.answers, pooled.quality.graded) == (40, 20)
+    assert pooled.quality.accuracy.value == 0.9
+    assert pooled.quality.difference.value == pytest.approx(-0.1)
+    assert pooled.quality.pairs == summary.cell("fly/dcs", "json").quality.pairs
+    assert pooled.speed.request_s == 2.0
+    assert pooled.speed.correct_s == pytest.approx(1 / 0.9)
+    assert summary.cell("fly/dcs", "math").quality.difference.value == 1.0
+    assert any("math" in text and "left out of pooled" in text for text in summary.warnings)
+    assert not any("json: the baseline" in text for text in summary.warnings)
 
 
 @pytest.mark.parametrize(

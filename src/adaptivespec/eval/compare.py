@@ -135,7 +135,9 @@ def compare(first: Path, second: Path) -> Comparison:
     arms = []
     for name in shared:
         ours, theirs = summaries[0].cell(name), summaries[1].cell(name)
-        strata = paired_verdicts(b.answers(name, b.tasks), a.answers(name, a.tasks), a.tasks)
+        strata = paired_verdicts(
+            b.answers(name, b.tasks), a.answers(name, a.tasks), a.telling(a.tasks)
+        )
         total = sum(strata, Pairs())
         seconds = ours.speed.request_s, theirs.speed.request_s
         arms.append(

@@ -60,7 +60,7 @@ def _compared(samples: Samples, control: Cell, arm: Cell) -> Control:
     strata = paired_verdicts(
         samples.answers(arm.arm, samples.tasks),
         samples.answers(control.arm, samples.tasks),
-        samples.tasks,
+        samples.telling(samples.tasks),
     )
     total = sum(strata, Pairs())
     return Control(

@@ -25,12 +25,13 @@ def noise_lines(samples: Samples) -> list[NoiseLine]:
     again = good(samples.noise.get(baseline, {}))
     lines = []
     for scope, tasks in samples.scopes():
+        judged = samples.telling(tasks)
         base = samples.answers(baseline, tasks)
-        lines.append(_line(f"{baseline} again", scope, tasks, again, base))
+        lines.append(_line(f"{baseline} again", scope, tasks, judged, again, base))
         for arm in samples.lossless_arms():
             if arm.name in samples.quality:
                 rows = samples.answers(arm.name, tasks)
-                lines.append(_line(arm.name, scope, tasks, rows, base))
+                lines.append(_line(arm.name, scope, tasks, judged, rows, base))
     return [line for line in lines if line.items]
 
 
@@ -44,12 +45,13 @@ def _line(
     what: str,
     scope: str,
     tasks: Sequence[str],
+    judged: Sequence[str],
     rows: Mapping[Key, Row],
     base: Mapping[Key, Row],
 ) -> NoiseLine:
     rows = {key: row for key, row in rows.items() if key in base and key[0] in tasks}
     positions = divergence_positions(rows, base)
-    strata = paired_verdicts(rows, base, tasks)
+    strata = paired_verdicts(rows, base, judged)
     total = sum(strata, Pairs())
     return NoiseLine(
         what=what,

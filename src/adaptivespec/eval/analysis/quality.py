@@ -23,7 +23,11 @@ __all__ = ["paired_verdicts", "quality"]
 
 
 def quality(samples: Samples, arm: str, tasks: Sequence[str]) -> Quality:
-    """The figures of one arm on some tasks, stratified by task."""
+    """The figures of one arm on some tasks, stratified by task.
+
+    Accuracy and all that compares it are of those tasks that can show a loss, see
+    ``Samples.telling``; everything else is of all.
+    """
     rows = samples.answers(arm, tasks)
     base = samples.answers(samples.settings.baseline, tasks)
     errors = len(samples.errors(arm, tasks))
@@ -31,8 +35,13 @@ def quality(samples: Samples, arm: str, tasks: Sequence[str]) -> Quality:
         return Quality(errors=errors)
     loops = [loop_length(tokens_of(row.answer)) for row in rows.values()]
     graded = [row.grade for row in rows.values() if row.grade and row.grade.correct is not None]
-    correct = sum(bool(grade.correct) for grade in graded)
-    strata = paired_verdicts(rows, base, tasks)
+    judged = samples.telling(tasks)
+    verdicts = [
+        bool(row.grade.correct)
+        for key, row in rows.items()
+        if key[0] in judged and row.grade and row.grade.correct is not None
+    ]
+    strata = paired_verdicts(rows, base, judged)
     total = sum(strata, Pairs())
     paired = total.n > 0 and arm != samples.settings.baseline
     both = [key for key in rows if key in base]
@@ -48,9 +57,9 @@ def quality(samples: Samples, arm: str, tasks: Sequence[str]) -> Quality:
             sum(rows[key].answer.completion_tokens for key in both),
             sum(base[key].answer.completion_tokens for key in both),
         ),
-        graded=len(graded),
-        correct=correct,
-        accuracy=proportion(correct, len(graded)),
+        graded=len(verdicts),
+        correct=sum(verdicts),
+        accuracy=proportion(sum(verdicts), len(verdicts)),
         agreement=None if arm == samples.settings.baseline else _agreement(rows, base),
         **(_against_baseline(strata, total) if paired else {}),
     )

@@ -21,6 +21,10 @@ Timed = tuple[str, int, int]
 """Task and index of an item, and the restart in which it was timed."""
 
 
+SELDOM = 0.05
+"""Accuracy of the baseline below which a task tells nothing of losses."""
+
+
 @dataclass
 class Samples:
     """Rows, found quickly.
@@ -85,6 +89,22 @@ class Samples:
         """Timed requests that failed."""
         rows = self.speed.get(arm, {})
         return sum(key[0] in tasks and row.answer.error is not None for key, row in rows.items())
+
+    def telling(self, tasks: Sequence[str]) -> list[str]:
+        """Those of several tasks that can show a loss: the baseline is right often enough.
+
+        Others can only gain, by luck, and would hide a loss among themselves. All of them where
+        there is no other; one task by itself always stays.
+        """
+        if len(tasks) < 2:
+            return list(tasks)
+        found = []
+        for task in tasks:
+            grades = [row.grade for row in self.answers(self.settings.baseline, [task]).values()]
+            verdicts = [g.correct for g in grades if g is not None and g.correct is not None]
+            if verdicts and sum(verdicts) >= SELDOM * len(verdicts):
+                found.append(task)
+        return found or list(tasks)
 
     def scopes(self) -> Iterator[tuple[str, list[str]]]:
         """Each task by itself, then all of them under the name of the pooled line."""

@@ -20,7 +20,8 @@ def speed(samples: Samples, arm: str, tasks: Sequence[str], accuracy: float | No
     """The figures of one arm on some tasks.
 
     Args:
-        accuracy: of the arm on the same tasks, for the time of a correct answer.
+        accuracy: of the arm on those of the tasks that can show a loss (``Samples.telling``), for
+            the time of a correct answer.
     """
     rows = samples.timed(arm, tasks)
     errors = samples.timed_errors(arm, tasks)
@@ -30,6 +31,8 @@ def speed(samples: Samples, arm: str, tasks: Sequence[str], accuracy: float | No
     other = arm != samples.settings.baseline
     answers = [row.answer for row in rows.values()]
     request_s = sum(answer.seconds for answer in answers) / len(answers)
+    judged = samples.telling(tasks)
+    judged_s = [row.answer.seconds for key, row in rows.items() if key[0] in judged]
     firsts = [answer.first_token_s for answer in answers if answer.first_token_s is not None]
     return Speed(
         prompts=len({key[:2] for key in rows}),
@@ -43,7 +46,7 @@ def speed(samples: Samples, arm: str, tasks: Sequence[str], accuracy: float | No
         ),
         request_s=request_s,
         first_token_s=ratio(sum(firsts), len(firsts)),
-        correct_s=request_s / accuracy if accuracy else None,
+        correct_s=sum(judged_s) / len(judged_s) / accuracy if accuracy and judged_s else None,
         same_text=_same_text(samples, arm, rows),
         **_phases(answers),
         requests_per_s=_throughput(samples, request_s) if _streamed(answers) else None,

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from adaptivespec.eval.analysis.figures import POOLED, Cell, NoiseLine
-from adaptivespec.eval.analysis.samples import Samples
+from adaptivespec.eval.analysis.samples import SELDOM, Samples
 from adaptivespec.eval.analysis.text import percent, points
 from adaptivespec.eval.statistics import LEVEL
 
@@ -88,12 +88,14 @@ def _unequal(pooled: Sequence[Cell]) -> Iterator[str]:
 
 
 def _baseline(samples: Samples, tasks: Sequence[Cell]) -> Iterator[str]:
+    telling = samples.telling(samples.tasks)
     for cell in tasks:
         accuracy = cell.quality.accuracy.value
-        if cell.arm == samples.settings.baseline and accuracy is not None and accuracy < _TOO_OFTEN:
+        if cell.arm == samples.settings.baseline and accuracy is not None and accuracy < SELDOM:
+            left_out = "" if cell.task in telling else ", and is left out of pooled accuracies"
             yield (
                 f"{cell.task}: the baseline is right on {percent(accuracy)} of the items; this "
-                "task cannot show a loss."
+                f"task cannot show a loss{left_out}."
             )
 
 

@@ -55,10 +55,11 @@ _ARM: Column = ("arm", lambda c: c.arm)
 _TASK: Column = ("task", lambda c: c.task)
 
 GLANCE_NOTE = (
-    "All tasks pooled, stratified. Brackets are 95 % intervals (paired bootstrap, 10,000 resamples "
-    "by question). Detectable: the true accuracy difference that this run would find with power "
-    "80 %; a smaller observed one is no evidence of no loss. Noise: whether the difference is "
-    "within what runs show that ought to be equal."
+    "All tasks pooled, stratified; accuracy over those on which the baseline is right once in "
+    "twenty times or more, since others cannot show a loss. Brackets are 95 % intervals (paired "
+    "bootstrap, 10,000 resamples by question). Detectable: the true accuracy difference that this "
+    "run would find with power 80 %; a smaller observed one is no evidence of no loss. Noise: "
+    "whether the difference is within what runs show that ought to be equal."
 )
 GLANCE: list[Column] = [
     _ARM,
