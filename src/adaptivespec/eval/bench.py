@@ -212,17 +212,7 @@ def _settings(
     baseline = arms[0][0].name if bench.server else PLAIN
     return Settings(
         tasks=[task.settings for task in selected],
-        arms=[
-            ArmSettings(
-                name=arm.name,
-                rule=arm.rule,
-                policy=arm.policy,
-                role=arm.role,
-                lossless=arm.lossless,
-                target=target,
-            )
-            for arm, target in arms
-        ],
+        arms=[ArmSettings.of(arm, target) for arm, target in arms],
         baseline=baseline,
         seed=bench.selection.seed,
         temperature=bench.temperature,

@@ -234,17 +234,7 @@ class Calibration:
         arms = [plan.arm(kappa) for kappa in (1.0, *plan.kappas)]
         return Settings(
             tasks=tasks,
-            arms=[
-                ArmSettings(
-                    name=arm.name,
-                    rule=arm.rule,
-                    policy=arm.policy,
-                    role=arm.role,
-                    lossless=arm.lossless,
-                    target="adaptivespec",
-                )
-                for arm in arms
-            ],
+            arms=[ArmSettings.of(arm, "adaptivespec") for arm in arms],
             baseline=arms[0].name,
             seed=plan.seed,
             temperature=0.0,

@@ -54,6 +54,18 @@ class ArmSettings(_Model):
     resolved_rule: str | None = None
     resolved_policy: str | None = None
 
+    @classmethod
+    def of(cls, arm: Arm, target: str) -> ArmSettings:
+        """The settings of an arm that `target` answers."""
+        return cls(
+            name=arm.name,
+            rule=arm.rule,
+            policy=arm.policy,
+            role=arm.role,
+            lossless=arm.lossless,
+            target=target,
+        )
+
     def arm(self) -> Arm:
         """The arm as it is run."""
         rule, policy = self.resolved_rule or self.rule, self.resolved_policy or self.policy

@@ -6,7 +6,7 @@ import random
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, replace
-from typing import Protocol
+from typing import Any, Protocol
 
 from adaptivespec.core.progress import Progress, StageEvent
 from adaptivespec.eval.arms import Arm
@@ -17,7 +17,7 @@ from adaptivespec.eval.targets.base import Answer, Ask
 from adaptivespec.eval.tasks.base import Grade, Item
 from adaptivespec.eval.worker import Job
 
-__all__ = ["Answers", "Entry", "Stage", "noise", "quality", "speed", "warm_up"]
+__all__ = ["Answers", "Entry", "Stage", "blocks", "noise", "quality", "speed", "warm_up"]
 
 GRADERS = 2
 """Answers that are graded at once; code and mathematics are graded in processes of their own."""
@@ -38,14 +38,13 @@ class Entry:
     job: Job
 
 
-def ask_for(task: TaskSettings, settings: Settings, detail: bool) -> Ask:
-    """How the items of a task are asked in a run."""
+def ask_for(task: TaskSettings, settings: Settings) -> Ask:
+    """How the items of a task are asked in a run, without details."""
     return Ask(
         max_tokens=task.max_tokens,
         stop=tuple(task.stop),
         temperature=settings.temperature,
         seed=settings.seed,
-        detail=detail,
     )
 
 
@@ -61,34 +60,39 @@ def block(
     ]
 
 
-def quality(tasks: Sequence[Selected], arms: Sequence[Arm], settings: Settings) -> list[Entry]:
-    """Every item once by every arm, with details."""
+def blocks(
+    phase: Phase,
+    restart: int,
+    items: Sequence[tuple[Selected, Item]],
+    arms: Sequence[Arm],
+    settings: Settings,
+    **changes: Any,
+) -> list[Entry]:
+    """A block for each item, one after the other; `changes` are of how they are asked."""
     return [
         entry
-        for task in tasks
-        for item in task.chosen(task.settings.items)
+        for task, item in items
         for entry in block(
-            "quality", 0, item, arms, ask_for(task.settings, settings, True), settings.seed
+            phase,
+            restart,
+            item,
+            arms,
+            replace(ask_for(task.settings, settings), **changes),
+            settings.seed,
         )
     ]
+
+
+def quality(tasks: Sequence[Selected], arms: Sequence[Arm], settings: Settings) -> list[Entry]:
+    """Every item once by every arm, with details."""
+    return blocks("quality", 0, _asked(tasks), arms, settings, detail=True)
 
 
 def noise(tasks: Sequence[Selected], arms: Sequence[Arm], settings: Settings) -> list[Entry]:
     """Every item again by plain decoding, its prompt read in other pieces."""
     baseline = [arm for arm in arms if arm.name == settings.baseline]
-    return [
-        entry
-        for task in tasks
-        for item in task.chosen(task.settings.items)
-        for entry in block(
-            "noise",
-            0,
-            item,
-            baseline,
-            replace(ask_for(task.settings, settings, True), split_prompt=True),
-            settings.seed,
-        )
-    ]
+    items = _asked(tasks)
+    return blocks("noise", 0, items, baseline, settings, detail=True, split_prompt=True)
 
 
 def speed(
@@ -97,20 +101,18 @@ def speed(
     """The timed items of one restart, block by block, the tasks mixed."""
     items = [(task, item) for task in tasks for item in task.chosen(task.settings.timed)]
     random.Random(f"{settings.seed} {restart}").shuffle(items)  # noqa: S311
-    return [
-        entry
-        for task, item in items
-        for entry in block(
-            "speed", restart, item, arms, ask_for(task.settings, settings, False), settings.seed
-        )
-    ]
+    return blocks("speed", restart, items, arms, settings)
+
+
+def _asked(tasks: Sequence[Selected]) -> list[tuple[Selected, Item]]:
+    return [(task, item) for task in tasks for item in task.chosen(task.settings.items)]
 
 
 def warm_up(tasks: Sequence[Selected], arms: Sequence[Arm], settings: Settings) -> list[Job]:
     """One short answer by every arm, so that what happens once belongs to no timed one."""
     first = tasks[0]
     item = first.chosen(first.settings.items)[0]
-    ask = replace(ask_for(first.settings, settings, False), max_tokens=16)
+    ask = replace(ask_for(first.settings, settings), max_tokens=16)
     return [(arm, item, ask) for arm in arms]
 
 

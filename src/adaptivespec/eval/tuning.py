@@ -10,7 +10,7 @@ from adaptivespec.eval.arms import COIN, TUNED, Arm, rule_name
 from adaptivespec.eval.rows import RowFile
 from adaptivespec.eval.selection import Selected
 from adaptivespec.eval.settings import ArmSettings, Settings
-from adaptivespec.eval.stages import Answers, Entry, Stage, ask_for, block
+from adaptivespec.eval.stages import Answers, Entry, Stage, blocks
 from adaptivespec.verify import PRESETS
 
 __all__ = ["SHAPES", "is_open", "settle"]
@@ -145,16 +145,5 @@ def _margin_arm(coin: ArmSettings, arms: Sequence[ArmSettings]) -> ArmSettings:
 
 
 def _dev_blocks(arms: Sequence[Arm], settings: Settings, tasks: Sequence[Selected]) -> list[Entry]:
-    return [
-        entry
-        for task in tasks
-        for item in task.chosen(task.settings.dev)
-        for entry in block(
-            "tune",
-            0,
-            item,
-            arms,
-            ask_for(task.settings, settings, False),
-            settings.seed,
-        )
-    ]
+    items = [(task, item) for task in tasks for item in task.chosen(task.settings.dev)]
+    return blocks("tune", 0, items, arms, settings)
