@@ -10,7 +10,8 @@ import typer
 from typer.core import TyperGroup
 
 from adaptivespec.cli import display
-from adaptivespec.cli.bench_options import ArmOptions, ItemOptions, RunOptions, ServerOptions
+from adaptivespec.cli.bench_options import ArmOptions, ItemOptions, RunOptions
+from adaptivespec.cli.bench_server import ServerOptions
 from adaptivespec.cli.errors import guarded
 from adaptivespec.cli.groups import grouped
 from adaptivespec.cli.options import OUTPUT, CommonOptions, ModelOptions, option
