@@ -145,7 +145,7 @@ def test_a_peer_that_cannot_be_had_is_left_out_with_its_reason(tmp_path):
     }
     settings, notes = quietly(replace(BENCH, peers=peers, restarts=0), tmp_path / "run")
     assert [arm.name for arm in settings.arms] == [arm.name for arm in ARMS]
-    assert any("missing is left out: is not installed" in note for note in notes)
+    assert any(note.startswith("missing is left out. scripted: is not") for note in notes)
 
 
 def test_a_worker_that_dies_ends_the_run_and_the_rows_stay(tmp_path, whole):

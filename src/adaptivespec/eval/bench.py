@@ -197,7 +197,7 @@ def _peers(bench: Bench, stack: ExitStack, notice: Notice) -> dict[str, Pool]:
         try:
             found[name] = stack.enter_context(Pool(spec))
         except TargetError as error:
-            notice(f"{name} is left out: {error.message}")
+            notice(f"{name} is left out. {error}")
     return found
 
 
