@@ -17,14 +17,14 @@ from adaptivespec.verify import rule_names
     ],
 )
 def test_lists_are_split_where_a_name_begins(text, parts):
-    assert split_specs(text, POLICIES.names(), "policies") == parts
+    assert split_specs(text, "policies", POLICIES.names()) == parts
 
 
 def test_the_spelling_of_the_conventions_reads_as_meant():
-    rules = split_specs("strict,margin:0.2,fly:window=6,theta=0.3", rule_names(), "rules")
+    rules = split_specs("strict,margin:0.2,fly:window=6,theta=0.3", "rules", rule_names())
     assert rules == ["strict", "margin:0.2", "fly:window=6,theta=0.3"]
     with pytest.raises(ConfigError, match="empty"):
-        split_specs(" ; ", rule_names(), "rules")
+        split_specs(" ; ", "rules", rule_names())
 
 
 def test_arms_are_crossed_once_and_plain_comes_first():

@@ -194,8 +194,8 @@ class ArmOptions:
         from adaptivespec.verify import rule_names
 
         names = [*rule_names(), "coin"]
-        rules = arms.split_specs(self.rules or "strict; margin:0.2", names, "rules")
-        chosen = arms.split_specs(self.policies or "auto", arms.policy_names(), "policies")
+        rules = arms.split_specs(self.rules or "strict; margin:0.2", "rules", names)
+        chosen = arms.split_specs(self.policies or "auto", "policies", arms.policy_names())
         if self.arms_ and not (self.rules or self.policies):
             rules = []
         extra = arms.parse_arms(self.arms_) if self.arms_ else []

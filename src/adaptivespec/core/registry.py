@@ -195,6 +195,30 @@ def parse_spec(text: str, kind: str = "spec") -> Spec:
     return Spec(name.strip(), tuple(positional), keywords)
 
 
+def split_specs(text: str, field: str, names: Iterable[str] = ()) -> list[str]:
+    """The parts of "static:5,4,16; dcs" or "strict,margin:0.2,fly", each once.
+
+    Semicolons separate; where there are none, a comma does when a name of ``names`` follows it.
+
+    Raises ConfigError when there is no part.
+    """
+    known = set(names)
+    if ";" in text:
+        parts = text.split(";")
+    else:
+        parts = []
+        for piece in text.split(","):
+            head = piece.strip().partition(":")[0].partition("/")[0]
+            if parts and head not in known:
+                parts[-1] += "," + piece
+            else:
+                parts.append(piece)
+    specs = [part.strip() for part in parts if part.strip()]
+    if not specs:
+        raise ConfigError("is empty", field=field, remedy="Separate several by semicolons")
+    return list(dict.fromkeys(specs))
+
+
 def spec_of(name: str, options: Mapping[str, object]) -> str:
     """The inverse of ``parse_spec``, for options given by key."""
     text = ",".join(f"{key}={_show(value)}" for key, value in options.items())

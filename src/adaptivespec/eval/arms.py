@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from adaptivespec.core.errors import ConfigError
-from adaptivespec.core.registry import parse_spec
+from adaptivespec.core.registry import parse_spec, split_specs
 from adaptivespec.policy import POLICIES, make_policy
 from adaptivespec.verify import make_rule, rule_names
 
@@ -49,31 +48,6 @@ class Arm:
         return make_rule(self.rule).lossless if self.rule else None
 
 
-def split_specs(text: str, names: Iterable[str], field: str) -> list[str]:
-    """The parts of "static:5,4,16; dcs" or "strict,margin:0.2,fly", each once.
-
-    Semicolons separate; where there are none, a comma does when a name of `names` follows it.
-
-    Raises:
-        ConfigError: there is no part.
-    """
-    known = set(names)
-    if ";" in text:
-        parts = text.split(";")
-    else:
-        parts = []
-        for piece in text.split(","):
-            head = piece.strip().partition(":")[0].partition("/")[0]
-            if parts and head not in known:
-                parts[-1] += "," + piece
-            else:
-                parts.append(piece)
-    specs = [part.strip() for part in parts if part.strip()]
-    if not specs:
-        raise ConfigError("is empty", field=field, remedy="Separate several by semicolons")
-    return list(dict.fromkeys(specs))
-
-
 def parse_arms(text: str) -> list[Arm]:
     """Arms from "plain; strict/dcs; margin:0.2/static:4,2,8"; a rule alone has policy auto.
 
@@ -81,7 +55,7 @@ def parse_arms(text: str) -> list[Arm]:
         ConfigError: a rule or policy is unknown or takes no such option.
     """
     arms = []
-    for spec in split_specs(text, [PLAIN, *rule_names()], "arms"):
+    for spec in split_specs(text, "arms", [PLAIN, *rule_names()]):
         if spec == PLAIN:
             arms.append(plain())
             continue

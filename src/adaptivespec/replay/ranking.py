@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from adaptivespec.core.errors import ConfigError
+from adaptivespec.core.registry import split_specs
 from adaptivespec.policy import POLICIES, make_policy
 from adaptivespec.policy.costs import CostProfile
 from adaptivespec.replay.arm import Arm, check_trace
@@ -14,14 +14,6 @@ from adaptivespec.replay.trace_file import Trace
 from adaptivespec.verify import make_rule
 
 __all__ = ["default_policies", "ranked", "row_of", "split_specs", "to_json"]
-
-
-def split_specs(text: str, field: str) -> list[str]:
-    """The parts of "static:5,4,16; dcs", each once; ConfigError when there is none."""
-    specs = [part.strip() for part in text.split(";") if part.strip()]
-    if not specs:
-        raise ConfigError("is empty", field=field, remedy="Separate several by semicolons")
-    return list(dict.fromkeys(specs))
 
 
 def default_policies(costs: Sequence[CostProfile]) -> list[str]:
