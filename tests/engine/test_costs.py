@@ -108,7 +108,7 @@ def test_what_a_policy_learns_outlives_the_request_but_not_the_rule(tmp_path, mo
     for _ in range(2):
         engine.generate([1], policy="priced", max_tokens=12)
         engine.generate([1], policy="priced", rule="margin:0.5", max_tokens=12)
-    memories = list(engine._memories.values())
+    memories = list(engine.memories.values())
     assert len(memories) == 2
     assert memories[0] is not memories[1]
     assert memories[0].clock.seconds > 0

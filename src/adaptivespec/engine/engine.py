@@ -8,28 +8,23 @@ from typing import Any
 
 import torch
 
-from adaptivespec.core.commit import StopState
-from adaptivespec.core.errors import ConfigError, ContextLengthError, PromptError
-from adaptivespec.core.sampling import SamplingParams
+from adaptivespec.core.errors import ConfigError
 from adaptivespec.draft.base import Drafter
 from adaptivespec.draft.eagle3_checkpoint import Eagle3Checkpoint
 from adaptivespec.engine.costs import FULL, QUICK, cached, machine_key, measure
+from adaptivespec.engine.jobs import Job, make_job, mask_of
 from adaptivespec.engine.loading import SHIPPED_HEADS, Backend, context_limit, find_head
-from adaptivespec.engine.loop import Request
-from adaptivespec.engine.recording import recording_plan
 from adaptivespec.engine.result import GenerationResult
 from adaptivespec.engine.session import Session
 from adaptivespec.engine.stream import Stream
-from adaptivespec.engine.target import PrefillProgress, Target
+from adaptivespec.engine.target import Target
 from adaptivespec.engine.tokens import Tokenizer
 from adaptivespec.engine.weights import ProgressCallback, resolve_model
 from adaptivespec.engine.weights.config import ModelConfig
-from adaptivespec.engine.weights.progress import READING, ProgressEvent
 from adaptivespec.engine.weights.store import cache_root
 from adaptivespec.policy import make_policy
 from adaptivespec.policy.base import Policy
 from adaptivespec.policy.costs import CostProfile
-from adaptivespec.verify import make_rule
 from adaptivespec.verify.base import Rule
 
 
@@ -55,8 +50,8 @@ class Engine:
         self._cache_dir = cache_dir
         self._costs: CostProfile | None = None
         vocab = target.limits.vocab_size
-        self._special = _mask(vocab, tokenizer.special_ids)
-        self._memories: dict[tuple[str, str], Any] = {}
+        self.special = mask_of(vocab, tokenizer.special_ids)
+        self.memories: dict[tuple[str, str], Any] = {}
 
     @classmethod
     def from_pretrained(
@@ -163,7 +158,7 @@ class Engine:
         progress: ProgressCallback | None = None,
     ) -> None:
         """Do now what the first request with this policy would wait for: measure costs."""
-        if self._policy(policy, policy_options).needs_costs:
+        if self.make_policy(policy, policy_options).needs_costs:
             self.costs(progress=progress)
 
     def session(self) -> Session:
@@ -171,18 +166,24 @@ class Engine:
         return Session(self.target, self.drafter)
 
     def generate(self, prompt: str | Sequence[int], **options: Any) -> GenerationResult:
-        """Answer `prompt`; options as in `stream`."""
+        """Answer `prompt`; options as in `job`."""
         return self.stream(prompt, **options).finish()
 
     def chat(self, messages: Sequence[Mapping[str, str]], **options: Any) -> GenerationResult:
-        """Answer the last of `messages`, `[{"role": ..., "content": ...}]`; options as `stream`."""
+        """Answer the last of `messages`, `[{"role": ..., "content": ...}]`; options as in `job`."""
         return self.chat_stream(messages, **options).finish()
 
     def chat_stream(self, messages: Sequence[Mapping[str, str]], **options: Any) -> Stream:
-        """Stream the answer to the last of `messages`; options as in `stream`."""
+        """Stream the answer to the last of `messages`; options as in `job`."""
         return self.stream(self.tokenizer.apply_chat_template(messages), **options)
 
     def stream(
+        self, prompt: str | Sequence[int], *, session: Session | None = None, **options: Any
+    ) -> Stream:
+        """Answer `prompt` piece by piece, in the cache of `session`; options as in `job`."""
+        return Stream(session or self.session(), self.job(prompt, **options))
+
+    def job(
         self,
         prompt: str | Sequence[int],
         *,
@@ -193,13 +194,13 @@ class Engine:
         policy: str | Policy = "auto",
         policy_options: Mapping[str, Any] | None = None,
         logprobs: bool = False,
+        top_logprobs: int = 0,
         trace: bool = False,
         record: tuple[int, int] | None = None,
-        session: Session | None = None,
         progress: ProgressCallback | None = None,
         **sampling: Any,
-    ) -> Stream:
-        """Answer `prompt` piece by piece.
+    ) -> Job:
+        """Check a request, to be answered by `Stream` or together with others.
 
         Args:
             prompt: text, put into the model's chat template unless `raw`, or token ids as they are.
@@ -209,9 +210,9 @@ class Engine:
             policy: "auto", "none", "chain", "static", "eagle2", "dcs", a spelling such as
                 "static:5,4,16", or a Policy, with `policy_options`.
             logprobs: give the target's log probability of every token.
+            top_logprobs: and that of so many likeliest ones at its place, at most 20.
             trace: keep a record of every step, trees included, in the result.
             record: (width, depth) of a tree drafted at every position, for replay; needs `trace`.
-            session: reuse this conversation's cache.
             progress: called with ProgressEvent while the prompt is read.
             sampling: fields of SamplingParams: max_tokens, temperature, top_p, top_k, min_p, seed,
                 stop, penalties and so on.
@@ -220,78 +221,25 @@ class Engine:
             PromptError, ContextLengthError: the prompt is empty or does not fit.
             ConfigError: an option is unknown or out of bounds.
         """
-        params = _params(sampling)
-        ids = self._prompt_ids(prompt, raw)
-        chosen_rule = make_rule(rule, rule_options, kappa)
-        plan = None
-        if record is not None:
-            plan = recording_plan(record, chosen_rule, params, policy, trace)
-            policy = "static:{},{},{}".format(*plan.triple)  # says what is drafted; needs a drafter
-        chosen_policy = self._policy(policy, policy_options)
-        _check_rule(chosen_rule, params, chosen_policy)
-        chosen_rule.check_target(self.model_name)
-        if isinstance(policy, str):  # a ready-made Policy brings its own memory
-            key = chosen_policy.label, chosen_rule.label
-            chosen_policy.memory = self._memories.setdefault(key, chosen_policy.memory)
-        if chosen_policy.needs_costs and chosen_policy.costs is None:
-            chosen_policy.costs = self.costs()
-        vocab = self.target.limits.vocab_size
-        eos = frozenset(self.tokenizer.eos_token_ids)
-        stop_ids = params.stop_ids(eos)
-        wants_digits = getattr(chosen_rule.options, "protect_digits", False)
-        request = Request(
-            prompt=ids,
-            params=params,
-            rule=chosen_rule,
-            policy=chosen_policy,
-            stop=StopState.start(params, eos, self.tokenizer.decode),
-            eos_ids=eos,
-            protected=self._special | _mask(vocab, stop_ids),
-            digits=_mask(vocab, self.tokenizer.digit_ids) if wants_digits else None,
-            think_ids=self.tokenizer.think_ids,
+        return make_job(
+            self,
+            prompt,
+            raw=raw,
+            rule=rule,
+            kappa=kappa,
+            rule_options=rule_options,
+            policy=policy,
+            policy_options=policy_options,
             logprobs=logprobs,
-            record_nodes=trace,
-            record_plan=plan,
-            progress=_reading(progress),
+            top_logprobs=top_logprobs,
+            trace=trace,
+            record=record,
+            progress=progress,
+            **sampling,
         )
-        result = GenerationResult(
-            rule=chosen_rule.label,
-            policy=chosen_policy.label,
-            lossless=chosen_rule.lossless,
-            prompt_tokens=len(ids),
-            trace=[] if trace else None,
-        )
-        own = session or self.session()
-        return Stream(own, request, result, self.tokenizer.token_text)
 
-    def _prompt_ids(self, prompt: str | Sequence[int], raw: bool) -> list[int]:
-        if isinstance(prompt, str):
-            if not prompt.strip():
-                raise PromptError("is empty", field="prompt", remedy="Give some text")
-            if raw or not self.tokenizer.has_chat_template:
-                ids = self.tokenizer.encode(prompt)
-            else:
-                message = {"role": "user", "content": prompt}
-                ids = self.tokenizer.apply_chat_template([message])
-        else:
-            ids = list(prompt)
-            vocab = self.target.limits.vocab_size
-            wrong = [i for i in ids if not isinstance(i, int) or not 0 <= i < vocab]
-            if wrong:
-                raise PromptError(f"token id {wrong[0]!r} is not in [0, {vocab})", field="prompt")
-        limit = self.target.limits.max_model_len
-        if not ids:
-            raise PromptError("is empty", field="prompt", remedy="Give at least one token")
-        if len(ids) >= limit:
-            raise ContextLengthError(
-                f"has {len(ids)} tokens; with at least one token of answer it must fit into "
-                f"{limit}",
-                field="prompt",
-                remedy="Shorten it, or raise max_model_len up to the model's own limit",
-            )
-        return ids
-
-    def _policy(self, policy: str | Policy, options: Mapping[str, Any] | None) -> Policy:
+    def make_policy(self, policy: str | Policy, options: Mapping[str, Any] | None = None) -> Policy:
+        """The policy that requests asking for this one get; "auto" is the target's own."""
         if policy == "auto":
             if options:
                 raise ConfigError(
@@ -308,40 +256,3 @@ class Engine:
                 remedy="Give draft_model (--draft-model), or use policy none",
             )
         return chosen
-
-
-def _reading(progress: ProgressCallback | None) -> PrefillProgress | None:
-    if progress is None:
-        return None
-    return lambda done, total: progress(ProgressEvent(READING, done, total))
-
-
-def _check_rule(rule: Rule, params: SamplingParams, policy: Policy) -> None:
-    """Raise ConfigError where a rule is not defined for the temperature or the trees."""
-    if not (rule.sampling or params.greedy):
-        raise ConfigError(
-            f"rule '{rule.name}' is defined at temperature 0 only",
-            field="temperature",
-            remedy="Set temperature to 0, or use another rule",
-        )
-    if rule.sampled_drafts and policy.needs_draft and not policy.fixed_shape:
-        raise ConfigError(
-            f"rule '{rule.name}' draws its drafts, so the shape of a tree must not depend on them, "
-            f"and that of '{policy.label}' does",
-            field="policy",
-            remedy="Use chain (without an early stop), medusa or sequoia",
-        )
-
-
-def _params(sampling: Mapping[str, Any]) -> SamplingParams:
-    names = SamplingParams.__dataclass_fields__
-    unknown = [name for name in sampling if name not in names]
-    if unknown:
-        raise ConfigError("is no option", field=unknown[0], remedy=f"Options: {', '.join(names)}")
-    return SamplingParams(**sampling)
-
-
-def _mask(size: int, ids: frozenset[int]) -> torch.Tensor:
-    mask = torch.zeros(size, dtype=torch.bool)
-    mask[[i for i in ids if i < size]] = True
-    return mask

@@ -8,81 +8,25 @@ leave.  The prompt is step 0 of the same shape: a tree of one node whose logits 
 from __future__ import annotations
 
 from collections.abc import Generator
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from time import perf_counter
-from typing import Any
 
 import torch
-from torch import Tensor
 
-from adaptivespec.core.commit import Commit, StopState, commit
+from adaptivespec.core.commit import commit
 from adaptivespec.core.draft import Draft
 from adaptivespec.core.errors import NumericalError
 from adaptivespec.core.law import Law
-from adaptivespec.core.sampling import Sampler, SamplingParams
+from adaptivespec.core.sampling import Sampler
 from adaptivespec.core.trace import StepTrace, nodes_of
 from adaptivespec.core.tree import DraftTree
 from adaptivespec.core.verdict import Choice, Verdict, verdict
+from adaptivespec.engine.request import Request, Step
 from adaptivespec.engine.session import Session
-from adaptivespec.engine.target import Pass, PrefillProgress
-from adaptivespec.policy.base import NOTHING, Outcome, Policy, Signals, TreePlan
-from adaptivespec.verify.base import Rule, VerifyState
+from adaptivespec.engine.target import Pass
+from adaptivespec.policy.base import NOTHING, Outcome, Signals, TreePlan
+from adaptivespec.verify.base import VerifyState
 from adaptivespec.verify.limits import Ledger, apply_limits
-
-
-@dataclass
-class Request:
-    """One generation, everything checked.
-
-    `protected bool[V]` marks tokens that are never promoted nor overridden.  `record_nodes` puts
-    every node of every tree into the trace.  With `record_plan` that tree is drafted at every
-    position of the output, and each step commits the target's own token alone: a recording from
-    which any policy that draws smaller trees can be replayed.  `progress` hears how much of the
-    prompt is read.
-    """
-
-    prompt: list[int]
-    params: SamplingParams
-    rule: Rule
-    policy: Policy
-    stop: StopState
-    eos_ids: frozenset[int]
-    protected: Tensor
-    digits: Tensor | None = None
-    think_ids: tuple[int, int] | None = None
-    logprobs: bool = False
-    record_nodes: bool = False
-    record_plan: TreePlan | None = None
-    progress: PrefillProgress | None = None
-
-
-@dataclass
-class Step:
-    """What one step committed: `verdict` and `trace` are cut to it.
-
-    `trace` is None for the prefill, which verifies nothing.  `finish` is "stop", "length" or None;
-    "length" also when the context is full.
-    """
-
-    verdict: Verdict
-    commit: Commit
-    finish: str | None
-    trace: StepTrace | None = None
-    logprobs: list[float] = field(default_factory=list)
-    nodes: dict[str, list[Any]] | None = None
-    seconds: float = 0.0
-
-
-class _Clock:
-    """Seconds since the last look."""
-
-    def __init__(self) -> None:
-        self.last = perf_counter()
-
-    def lap(self) -> float:
-        now = perf_counter()
-        seconds, self.last = now - self.last, now
-        return seconds
 
 
 def decode(session: Session, request: Request) -> Generator[Step, None, None]:
@@ -94,8 +38,17 @@ def decode(session: Session, request: Request) -> Generator[Step, None, None]:
     Raises:
         NumericalError: the target's logits are NaN, or all -inf.
     """
+    decoder = Decoder(session, request)
     try:
-        yield from _Decoder(session, request).run()
+        step = decoder.read()
+        while step is None:
+            step = decoder.read()
+        yield step
+        while not decoder.finished:
+            tree = decoder.draft()
+            start = perf_counter()
+            out = session.verify(tree)
+            yield decoder.settle(out, perf_counter() - start)
     except GeneratorExit:
         raise
     except BaseException:
@@ -103,7 +56,24 @@ def decode(session: Session, request: Request) -> Generator[Step, None, None]:
         raise
 
 
-class _Decoder:
+@dataclass(frozen=True)
+class _Pending:
+    """What was drafted and not verified yet; `context` in tokens, and the time it took."""
+
+    plan: TreePlan
+    confidence: float | None
+    draft: Draft
+    context: int
+    seconds: float
+
+
+class Decoder:
+    """One request in one session, a step at a time: `read` the prompt, then `draft` and `settle`.
+
+    Between the two the caller runs the drafted tree through the target, alone or with the trees of
+    other sequences.  After an error the session must be cleared, and the decoder is of no use.
+    """
+
     def __init__(self, session: Session, request: Request) -> None:
         self.session, self.request = session, request
         vocab = session.target.limits.vocab_size
@@ -112,71 +82,111 @@ class _Decoder:
         self.state = VerifyState(request.protected, sampler, ledger, request.digits)
         self.sampler, self.ledger, self.stop = sampler, ledger, request.stop
         self.output: list[int] = []
-
-    def run(self) -> Generator[Step, None, None]:
-        session, request = self.session, self.request
-        clock = _Clock()
+        self.finish: str | None = None
+        self.steps = 0
         request.policy.begin()
-        out = session.begin(request.prompt, request.policy.needs_draft, request.progress)
-        root = DraftTree.root_only(request.prompt[-1], session.target.device)
-        step = self._settle(out, Draft(root), index=0)
-        session.begin_output(step.verdict.tokens)
-        step.seconds = clock.lap()
-        finish = step.finish
-        yield step
-        index = 0
-        while finish is None:
-            clock.lap()
-            context = session.target.length(session.cache)
-            plan, confidence = self._plan(context)
-            draft = self._draft(plan)
-            tree = draft.tree
-            draft_s = clock.lap()
-            out = session.verify(tree)
-            verify_s = clock.lap()
-            step = self._settle(out, draft, index)
-            done = step.verdict
-            rows = [self.output[-len(done.tokens) - 1], *done.tokens[: len(done.path) - 1]]
-            session.commit(done.path, rows, done.tokens, out)
-            step.finish = step.finish or self._context_full()
-            seconds = {"draft": draft_s, "verify": verify_s, "host": clock.lap()}
-            step.seconds = sum(seconds.values())
-            outcome = Outcome(
-                num_accepted=done.num_accepted,
-                num_promoted=done.num_promoted,
-                num_verified=tree.num_nodes - 1,
-                committed=len(done.tokens),
-                path=done.path,
-                draft=draft,
-                seconds=seconds,
-                context_len=context,
-                root_confidence=confidence,
-            )
-            request.policy.observe(plan, outcome)
-            step.trace = StepTrace.of(
-                done,
-                len(done.tokens),
-                step=index,
-                position=len(self.output) - len(done.tokens),
-                plan=plan.triple,
-                root_confidence=confidence,
-                num_drafted=draft.num_candidates,
-                num_verified=tree.num_nodes - 1,
-                nodes=step.nodes,
-                reason=draft.reason,
-                seconds=seconds,
-            )
-            finish = step.finish
-            index += 1
-            yield step
+        self.cached_tokens = session.open(request.prompt, request.policy.needs_draft)
+        self._pending: _Pending | None = None
+        self._reading_s = 0.0
 
-    def _plan(self, context: int) -> tuple[TreePlan, float | None]:
+    @property
+    def finished(self) -> bool:
+        """Whether the last step ended the answer."""
+        return self.finish is not None
+
+    @property
+    def unread(self) -> int:
+        """Tokens of the prompt that have yet to be read."""
+        return len(self.session.unread)
+
+    @property
+    def any_tree_will_do(self) -> bool:
+        """Whether the answer's tokens are the same whatever is drafted."""
+        rule, recording = self.request.rule, self.request.record_plan
+        steady = rule.tree_independent or self.request.params.greedy
+        return rule.lossless and steady and recording is None
+
+    def read(self, most: int | None = None) -> Step | None:
+        """Read the prompt, at most `most` tokens of it; the prefill's step once all is read."""
+        start = perf_counter()
+        out = self.session.read(most, self.request.progress)
+        if out is None:
+            self._reading_s += perf_counter() - start
+            return None
+        root = DraftTree.root_only(self.request.prompt[-1], self.session.target.device)
+        step = self._settle(out, Draft(root), index=0)
+        self.session.begin_output(step.verdict.tokens)
+        step.seconds = self._reading_s + perf_counter() - start
+        self.finish = step.finish
+        return step
+
+    def draft(self, most_nodes: int | None = None) -> DraftTree:
+        """The next tree, to be verified in the session's cache.
+
+        Args:
+            most_nodes: nodes it may have, the root included, where it may have fewer than the
+                policy wants: see `any_tree_will_do`.
+        """
+        start = perf_counter()
+        context = self.session.target.length(self.session.cache)
+        plan, confidence = self._plan(context, most_nodes)
+        draft = self._draft(plan)
+        self._pending = _Pending(plan, confidence, draft, context, perf_counter() - start)
+        return draft.tree
+
+    def settle(self, out: Pass, verify_s: float = 0.0) -> Step:
+        """Decide over the tree that `draft` gave, commit, and learn; `out` is its pass."""
+        start = perf_counter()
+        pending, self._pending = self._pending, None
+        if pending is None:
+            raise ValueError("no tree was drafted")
+        draft, plan = pending.draft, pending.plan
+        num_verified = draft.tree.num_nodes - 1
+        step = self._settle(out, draft, self.steps)
+        done = step.verdict
+        rows = [self.output[-len(done.tokens) - 1], *done.tokens[: len(done.path) - 1]]
+        self.session.commit(done.path, rows, done.tokens, out)
+        step.finish = step.finish or self._context_full()
+        seconds = {"draft": pending.seconds, "verify": verify_s, "host": perf_counter() - start}
+        step.seconds = sum(seconds.values())
+        outcome = Outcome(
+            num_accepted=done.num_accepted,
+            num_promoted=done.num_promoted,
+            num_verified=num_verified,
+            committed=len(done.tokens),
+            path=done.path,
+            draft=draft,
+            seconds=seconds,
+            context_len=pending.context,
+            root_confidence=pending.confidence,
+        )
+        self.request.policy.observe(plan, outcome)
+        step.trace = StepTrace.of(
+            done,
+            len(done.tokens),
+            step=self.steps,
+            position=len(self.output) - len(done.tokens),
+            plan=plan.triple,
+            root_confidence=pending.confidence,
+            num_drafted=draft.num_candidates,
+            num_verified=num_verified,
+            nodes=step.nodes,
+            reason=draft.reason,
+            seconds=seconds,
+        )
+        self.finish = step.finish
+        self.steps += 1
+        return step
+
+    def _plan(self, context: int, most_nodes: int | None) -> tuple[TreePlan, float | None]:
         """The policy's plan, no deeper than the tokens and the context that are left."""
         session, params = self.session, self.request.params
         remaining = params.max_tokens - len(self.output)
         usable = min(remaining, self._room())  # a step emits one token more than it drafts levels
         recording = self.request.record_plan
         asked = usable > 1 and (recording is not None or not self.request.policy.resting)
+        if most_nodes is not None and most_nodes < 2:
+            asked = False
         confidence = session.confidence() if asked else None
         if confidence is None:
             return NOTHING, None
@@ -188,7 +198,8 @@ class _Decoder:
             remaining=usable,
             context_len=context,
         )
-        return self.request.policy.plan(signals), confidence
+        plan = self.request.policy.plan(signals)
+        return plan if most_nodes is None else plan.within(most_nodes), confidence
 
     def _draft(self, plan: TreePlan) -> Draft:
         if plan.draft_nothing:
@@ -216,7 +227,7 @@ class _Decoder:
         self.output.extend(done.tokens)
         step = Step(done, committed, committed.finish_reason)
         if self.request.logprobs and law is not None:
-            step.logprobs = _logprobs(law, done)
+            step.logprobs, step.top_logprobs = _logprobs(law, done, self.request.top_logprobs)
         if self.request.record_nodes and choice is not None:
             step.nodes = nodes_of(draft, choice)
         return step
@@ -258,9 +269,19 @@ class _Decoder:
         return int(target.limits.max_model_len - target.length(self.session.cache))
 
 
-def _logprobs(law: Law, done: Verdict) -> list[float]:
-    """The target's log probability of each committed token, before temperature and filters."""
+def _logprobs(
+    law: Law, done: Verdict, top: int
+) -> tuple[list[float], list[list[tuple[int, float]]]]:
+    """The target's log probability of each committed token, before temperature and filters.
+
+    And of the `top` likeliest tokens there.
+    """
     nodes = done.path[: len(done.tokens)]
     rows = law.logits[nodes].float().log_softmax(-1)
     tokens = torch.tensor(done.tokens, device=rows.device)
-    return rows.gather(-1, tokens[:, None])[:, 0].tolist()
+    chosen = rows.gather(-1, tokens[:, None])[:, 0].tolist()
+    if not top:
+        return chosen, []
+    best = rows.topk(min(top, rows.shape[-1]), -1)
+    pairs = zip(best.indices.tolist(), best.values.tolist(), strict=True)
+    return chosen, [list(zip(ids, values, strict=True)) for ids, values in pairs]

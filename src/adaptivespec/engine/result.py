@@ -21,6 +21,8 @@ class TokenInfo:
             target's choice) or bonus (the target's own).
         margin: p(token) / max p under the target, in (0, 1]; 1 for its first choice.
         logprob: log p(token) under the target in nats, or None when not asked for.
+        top_logprobs: (id, log p) of the likeliest tokens at its place, best first; empty when not
+            asked for.
     """
 
     token_id: int
@@ -28,6 +30,7 @@ class TokenInfo:
     kind: Kind
     margin: float
     logprob: float | None = None
+    top_logprobs: tuple[tuple[int, float], ...] = ()
 
 
 @dataclass

@@ -33,18 +33,29 @@ class Session:
         self.draft_state = drafter.new_state(rows) if drafter else None
         self.tokens: list[int] = []
         self._active: Drafter[Any] | None = None  # the drafter, while the request drafts
-        self._fresh: tuple[list[int], Tensor] | None = None
+        self.unread: list[int] = []  # tokens of the prompt whose rows are yet to come
+        self._fresh: list[tuple[list[int], Tensor]] = []  # parts read, with their taps
 
     def begin(
         self, prompt: Sequence[int], drafting: bool, progress: PrefillProgress | None = None
     ) -> Pass:
         """Make the cache hold `prompt`; logits `[1, V]` after its last token.
 
-        Rows that the previous contents share with the prompt are kept.  With `drafting` the
-        drafter follows; without, the target is not tapped at all.  `progress` is called with the
-        tokens read so far and all that have to be.
+        `open` and then `read` to the end.
         """
-        keep = _common_prefix(self.tokens, prompt)
+        self.open(prompt, drafting)
+        out = self.read(progress=progress)
+        if out is None:
+            raise ValueError("a prompt needs at least one token")
+        return out
+
+    def open(self, prompt: Sequence[int], drafting: bool) -> int:
+        """Prepare to `read` `prompt`; the number of its tokens whose rows are kept.
+
+        Rows that the previous contents share with the prompt are kept.  With `drafting` the
+        drafter follows; without, the target is not tapped at all.
+        """
+        keep = common_prefix(self.tokens, prompt)
         self._active = self.drafter if drafting else None
         if self._active is not None:
             keep = min(keep, self._active.length(self.draft_state) + 1)
@@ -55,11 +66,21 @@ class Session:
         if self.drafter is not None:
             self.drafter.truncate(self.draft_state, keep)
         del self.tokens[keep:]
-        fresh = list(prompt[keep:])
-        out = self.target.prefill(self.cache, fresh, self._taps, progress)
-        self.tokens.extend(fresh)
-        self._fresh = (fresh, out.taps)
-        return out
+        self.unread, self._fresh = list(prompt[keep:]), []
+        return keep
+
+    def read(self, most: int | None = None, progress: PrefillProgress | None = None) -> Pass | None:
+        """Read on in the prompt, all of it or `most` tokens; None while there is more.
+
+        At the end logits `[1, V]` after its last token.  `progress` is called with the tokens read
+        and all that have to be.
+        """
+        part = self.unread[:most]
+        out = self.target.prefill(self.cache, part, self._taps, progress)
+        self.tokens.extend(part)
+        self._fresh.append((part, out.taps))
+        del self.unread[: len(part)]
+        return None if self.unread else out
 
     def clear(self) -> None:
         """Forget everything."""
@@ -67,14 +88,17 @@ class Session:
         if self.drafter is not None:
             self.drafter.truncate(self.draft_state, 0)
         self.tokens.clear()
-        self._fresh = None
+        self.unread.clear()
+        self._fresh.clear()
 
     def begin_output(self, tokens: Sequence[int]) -> None:
         """Tell the drafter the first token after the prompt (none when it ended at once)."""
-        if self._fresh is not None:
-            fresh, taps = self._fresh
+        if self._fresh:
+            fresh = [token for part, _ in self._fresh for token in part]
+            parts = [taps for _, taps in self._fresh]
+            taps = parts[0] if len(parts) == 1 else torch.cat(parts)
             self._observe([*fresh[1:], *tokens], taps)
-            self._fresh = None
+            self._fresh = []
 
     def confidence(self) -> float | None:
         """The drafter's top-1 probability after the root; None when the request drafts nothing."""
@@ -114,7 +138,8 @@ class Session:
             self._active.observe(self.draft_state, tokens, taps[: len(tokens)])
 
 
-def _common_prefix(a: Sequence[int], b: Sequence[int]) -> int:
+def common_prefix(a: Sequence[int], b: Sequence[int]) -> int:
+    """How many tokens both begin with."""
     count = 0
     for x, y in zip(a, b, strict=False):
         if x != y:

@@ -201,6 +201,18 @@ class TreePlan:
         levels = max(0, remaining - 1)
         return self if self.num_steps <= levels else replace(self, num_steps=levels)
 
+    def within(self, most: int) -> TreePlan:
+        """Of at most ``most`` nodes, the root included, and no deeper than a chain of them."""
+        if self.num_draft_tokens <= most:
+            return self
+        return replace(
+            self,
+            num_steps=min(self.num_steps, most - 1),
+            num_draft_tokens=most,
+            prices=tuple(pair for pair in self.prices if pair[0] <= most),
+            positions=self.positions[: most - 1],
+        )
+
 
 NOTHING = TreePlan(0, 1, 1)
 """The plan of plain decoding."""

@@ -98,6 +98,8 @@ class Rule(ABC):
             target's own token), "logits" (more of the row) or "hidden" (the last hidden state).
         sampled_drafts: drafts must be drawn from the drafter's law (``DraftTree.q``).
         draft_hidden: the tree must carry the drafter's features (``DraftTree.hidden``).
+        tree_independent: at every temperature a seeded answer's tokens are the same whatever trees
+            were drafted; at temperature 0 that holds of every lossless rule.
     """
 
     name: ClassVar[str]
@@ -111,6 +113,7 @@ class Rule(ABC):
     signals: ClassVar[Literal["margins", "logits", "hidden"]] = "logits"
     sampled_drafts: ClassVar[bool] = False
     draft_hidden: ClassVar[bool] = False
+    tree_independent: ClassVar[bool] = False
 
     def __init__(self, options: RuleOptions | None = None) -> None:
         self.options = self.Options() if options is None else options

@@ -24,6 +24,7 @@ class StrictRule(Rule):
     formula: ClassVar[str] = "x = y"
     source: ClassVar[str] = "Leviathan 2211.17192, SpecInfer 2305.09781, EAGLE"
     signals: ClassVar[Literal["margins", "logits", "hidden"]] = "margins"
+    tree_independent: ClassVar[bool] = True
 
     @property
     def lossless(self) -> bool:
