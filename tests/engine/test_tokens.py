@@ -120,7 +120,24 @@ def test_half_a_character_decodes_to_the_replacement_character(plain):
 
 @given(st.text(st.characters(exclude_categories=["Cs"]), max_size=40))
 def test_round_trip(plain, text):
-    assert plain.decode(plain.encode(text), skip_special_tokens=False) == text
+    ids = plain.encode(text)
+    assert plain.decode(ids, skip_special_tokens=False) == text
+    assert b"".join(plain.token_bytes(token) for token in ids) == text.encode()
+
+
+def test_bytes_of_a_tokenizer_that_spells_them_out() -> None:
+    from tokenizers import Tokenizer as Backend
+    from tokenizers import decoders, models
+
+    pieces = ["<unk>", *(f"<0x{byte:02X}>" for byte in range(256)), "\u2581a", "b"]
+    model = models.BPE({piece: i for i, piece in enumerate(pieces)}, [], unk_token="<unk>")
+    backend = Backend(model)
+    backend.decoder = decoders.Sequence([decoders.ByteFallback(), decoders.Fuse()])
+    tokenizer = Tokenizer(backend)
+    smile = "\U0001f600".encode()
+    assert b"".join(tokenizer.token_bytes(1 + byte) for byte in smile) == smile
+    assert tokenizer.token_bytes(1 + ord("A")) == b"A"
+    assert tokenizer.token_bytes(258) == b"b"
 
 
 @pytest.mark.parametrize("text", ["a\ud800", 5, None, b"abc", ["a"]])

@@ -5,8 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+import torch
+
+from adaptivespec.draft.eagle3 import Eagle3Drafter
 from adaptivespec.engine.engine import Engine
-from fakes import tiny
+from fakes import targets, tiny
 from fakes.scripted import COSTS, LetterTokenizer
 
 
@@ -40,6 +43,17 @@ def engine(eos: Sequence[int] = (0,), modulus: int = tiny.CONFIG.vocab_size) -> 
     target = tiny.target()
     tokenizer: Any = NumberTokenizer(eos, modulus)
     made = Engine(target, tokenizer, tiny.drafter(target), "tiny")
+    made._costs = COSTS
+    return made
+
+
+def native(eos: Sequence[int] = (0,)) -> Engine:
+    """The same on the native engine; the test is skipped where there is none."""
+    target = targets.native("A8")
+    head = tiny.head()
+    drafter = Eagle3Drafter(head, target.embedding, 5, tiny.MAX_LEN, torch.float32, target.output)
+    tokenizer: Any = NumberTokenizer(eos)
+    made = Engine(target, tokenizer, drafter, "tiny")
     made._costs = COSTS
     return made
 

@@ -97,6 +97,11 @@ class SamplingParams:
             or self.frequency_penalty != 0
         )
 
+    def check_ids(self, vocab_size: int) -> None:
+        """ConfigError when a token id lies outside a vocabulary of `vocab_size`."""
+        _ids("stop_token_ids", self.stop_token_ids, vocab_size)
+        _ids("logit_bias", list(self.logit_bias or ()), vocab_size)
+
     def stop_ids(self, eos_ids: frozenset[int]) -> frozenset[int]:
         """Every token id that ends the output."""
         return frozenset(self.stop_token_ids) | (frozenset() if self.ignore_eos else eos_ids)

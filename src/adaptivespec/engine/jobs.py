@@ -129,6 +129,7 @@ def make_job(
     if chosen_policy.needs_costs and chosen_policy.costs is None:
         chosen_policy.costs = engine.costs()
     vocab = engine.target.limits.vocab_size
+    params.check_ids(vocab)
     eos = frozenset(engine.tokenizer.eos_token_ids)
     stop_ids = params.stop_ids(eos)
     wants_digits = getattr(chosen_rule.options, "protect_digits", False)

@@ -100,6 +100,11 @@ class Decoder:
         return len(self.session.unread)
 
     @property
+    def context(self) -> int:
+        """Tokens in the session's cache."""
+        return int(self.session.target.length(self.session.cache))
+
+    @property
     def any_tree_will_do(self) -> bool:
         """Whether the answer's tokens are the same whatever is drafted."""
         rule, recording = self.request.rule, self.request.record_plan
@@ -128,14 +133,21 @@ class Decoder:
                 policy wants: see `any_tree_will_do`.
         """
         start = perf_counter()
-        context = self.session.target.length(self.session.cache)
+        context = self.context
         plan, confidence = self._plan(context, most_nodes)
         draft = self._draft(plan)
         self._pending = _Pending(plan, confidence, draft, context, perf_counter() - start)
         return draft.tree
 
-    def settle(self, out: Pass, verify_s: float = 0.0) -> Step:
-        """Decide over the tree that `draft` gave, commit, and learn; `out` is its pass."""
+    def settle(self, out: Pass, verify_s: float = 0.0, company: int = 1) -> Step:
+        """Decide over the tree that `draft` gave, commit, and learn.
+
+        Args:
+            out: the tree's own rows of the pass.
+            verify_s: seconds that the pass took.
+            company: sequences that shared it. What a shared pass took is in the trace, and says
+                nothing to a policy that wants to know what its own nodes cost.
+        """
         start = perf_counter()
         pending, self._pending = self._pending, None
         if pending is None:
@@ -156,7 +168,7 @@ class Decoder:
             committed=len(done.tokens),
             path=done.path,
             draft=draft,
-            seconds=seconds,
+            seconds=seconds if company == 1 else {},
             context_len=pending.context,
             root_confidence=pending.confidence,
         )
@@ -265,8 +277,7 @@ class Decoder:
 
     def _room(self) -> int:
         """Positions of the context that are still free."""
-        target = self.session.target
-        return int(target.limits.max_model_len - target.length(self.session.cache))
+        return self.session.target.limits.max_model_len - self.context
 
 
 def _logprobs(

@@ -76,7 +76,7 @@ class Session:
         and all that have to be.
         """
         part = self.unread[:most]
-        out = self.target.prefill(self.cache, part, self._taps, progress)
+        out = self.target.prefill(self.cache, part, self.taps, progress)
         self.tokens.extend(part)
         self._fresh.append((part, out.taps))
         del self.unread[: len(part)]
@@ -114,7 +114,7 @@ class Session:
 
     def verify(self, tree: DraftTree) -> Pass:
         """Run the tree; nothing is committed."""
-        return self.target.verify(self.cache, tree, self._taps)
+        return self.target.verify(self.cache, tree, self.taps)
 
     def commit(
         self, path: Sequence[int], rows: Sequence[int], emitted: Sequence[int], out: Pass
@@ -130,7 +130,8 @@ class Session:
         self._observe(emitted, out.taps.index_select(0, kept))
 
     @property
-    def _taps(self) -> tuple[int, ...]:
+    def taps(self) -> tuple[int, ...]:
+        """Layers of the target that the drafter reads; none when the request drafts nothing."""
         return () if self._active is None else self._active.tap_layers
 
     def _observe(self, tokens: Sequence[int], taps: Tensor) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
@@ -27,6 +28,20 @@ _NAMED = (
     "cls_token",
     "mask_token",
 )
+
+_BYTE_FALLBACK = re.compile("<0x([0-9A-Fa-f]{2})>")
+
+
+def _byte_level() -> dict[str, int]:
+    """What byte-level tokenizers write in place of bytes: those that print as themselves, the
+    others as the characters from 256 on (GPT-2's table).
+    """
+    plain = [*range(33, 127), *range(161, 173), *range(174, 256)]
+    others = [byte for byte in range(256) if byte not in plain]
+    return {chr(byte): byte for byte in plain} | {chr(256 + i): b for i, b in enumerate(others)}
+
+
+_BYTE_LEVEL = _byte_level()
 
 
 class Tokenizer:
@@ -142,6 +157,18 @@ class Tokenizer:
     def token_text(self, token_id: int) -> str:
         """What one token reads as on its own, special tokens included."""
         return self.decode([token_id], skip_special_tokens=False)
+
+    def token_bytes(self, token_id: int) -> bytes:
+        """The bytes that one token stands for, also where they are a part of a character."""
+        text = self.token_text(token_id)
+        if "\ufffd" not in text:
+            return text.encode()
+        piece = self._backend.id_to_token(token_id) or ""
+        if byte := _BYTE_FALLBACK.fullmatch(piece):
+            return bytes([int(byte[1], 16)])
+        if all(character in _BYTE_LEVEL for character in piece):
+            return bytes(_BYTE_LEVEL[character] for character in piece)
+        return text.encode()
 
     @cached_property
     def digit_ids(self) -> frozenset[int]:

@@ -4,20 +4,19 @@ from __future__ import annotations
 
 import json
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
-import torch
-from pydantic import BaseModel, ConfigDict, TypeAdapter, ValidationError
+from pydantic import TypeAdapter, ValidationError
 
-from adaptivespec import __version__
 from adaptivespec.core.errors import AdaptiveSpecError, ConfigError, TreeError
 from adaptivespec.core.sampling import SamplingParams
 from adaptivespec.core.trace import StepTrace
 from adaptivespec.core.tree import DraftTree
+from adaptivespec.engine.trace_lines import Header, TraceLines, header_of
 
 if TYPE_CHECKING:
     from adaptivespec.engine import Engine, GenerationResult
@@ -29,46 +28,6 @@ _MAKE_ONE = "`adaptivespec generate -p TEXT --trace FILE --record-width 4` write
 
 class TraceError(AdaptiveSpecError, ValueError):
     """A trace file cannot be read or used; the field is the file and, where known, the line."""
-
-
-class Header(BaseModel):
-    """The first line of a trace. Unknown keys are passed over.
-
-    Attributes:
-        adaptivespec_trace: version of the format.
-        model, draft_model: names; no draft model = None.
-        rule, policy, lossless: as in the result of the generation.
-        dtype: of the weights.
-        temperature: 0 = greedy.
-        record_width, record_depth: of the tree drafted at every position; None = no recording.
-        prompt_tokens, max_tokens, max_model_len: lengths in tokens.
-        stop_ids: ids that end the output.
-        protected: ids that are never promoted nor overridden, the stop ids included.
-        version: of this package.
-        threads: of torch.
-        created: UTC time, ISO 8601.
-    """
-
-    model_config = ConfigDict(frozen=True, allow_inf_nan=False)
-
-    adaptivespec_trace: Literal[1]
-    model: str
-    draft_model: str | None
-    rule: str
-    policy: str
-    lossless: bool
-    dtype: str
-    temperature: float
-    record_width: int | None
-    record_depth: int | None
-    prompt_tokens: int
-    max_tokens: int
-    max_model_len: int
-    stop_ids: list[int]
-    protected: list[int]
-    version: str
-    threads: int
-    created: str
 
 
 @dataclass(frozen=True)
@@ -93,37 +52,6 @@ class Trace:
         return self.header.record_width is not None
 
 
-def _header_of(
-    engine: Engine,
-    result: GenerationResult,
-    params: SamplingParams,
-    record: tuple[int, int] | None,
-) -> Header:
-    tokenizer = engine.tokenizer
-    stop_ids = params.stop_ids(frozenset(tokenizer.eos_token_ids))
-    width, depth = record or (None, None)
-    return Header(
-        adaptivespec_trace=1,
-        model=engine.model_name,
-        draft_model=engine.head_name or None,
-        rule=result.rule,
-        policy=result.policy,
-        lossless=result.lossless,
-        dtype=engine.dtype,
-        temperature=0.0 if params.greedy else params.temperature,
-        record_width=width,
-        record_depth=depth,
-        prompt_tokens=result.usage["prompt_tokens"],
-        max_tokens=params.max_tokens,
-        max_model_len=engine.target.limits.max_model_len,
-        stop_ids=sorted(stop_ids),
-        protected=sorted(stop_ids | tokenizer.special_ids),
-        version=__version__,
-        threads=torch.get_num_threads(),
-        created=datetime.now(UTC).isoformat(timespec="seconds"),
-    )
-
-
 def trace_of(
     path: Path,
     engine: Engine,
@@ -132,7 +60,7 @@ def trace_of(
     record: tuple[int, int] | None = None,
 ) -> Trace:
     """A finished generation, run with ``trace=True``, as what reading its file would give."""
-    return Trace(path, _header_of(engine, result, params, record), list(result.trace or []))
+    return Trace(path, header_of(engine, result, params, record), list(result.trace or []))
 
 
 class TraceWriter:
@@ -160,17 +88,19 @@ class TraceWriter:
         result: GenerationResult,
         params: SamplingParams,
         record: tuple[int, int] | None = None,
+        prompt: Sequence[int] | None = None,
     ) -> None:
-        """Write the header of a generation that starts now; ``record`` as in ``Engine.stream``.
+        """Write the header of a generation that starts now; arguments as of ``header_of``.
 
         It reaches the disk with the first step.
         """
-        header = _header_of(engine, result, params, record)
+        header = header_of(engine, result, params, record, prompt)
         self._file.write(header.model_dump_json() + "\n")
+        self._lines = TraceLines(engine.tokenizer)
 
     def write(self, step: StepTrace) -> None:
         """Write one step."""
-        print(json.dumps(step.to_json()), file=self._file, flush=True)
+        print(json.dumps(self._lines.line(step)), file=self._file, flush=True)
 
     def __enter__(self) -> TraceWriter:
         return self
