@@ -82,7 +82,7 @@ class Answer:
     def _infos(self, step: Step, shown: int) -> list[TokenInfo]:
         done, text = step.verdict, self.job.token_text
         logprobs: Sequence[float | None] = step.logprobs or [None] * len(done.tokens)
-        tops = step.top_logprobs or [()] * len(done.tokens)
+        tops = step.top_logprobs or [[] for _ in done.tokens]
         rows = zip(done.tokens[:shown], done.kinds, done.margins, logprobs, tops, strict=False)
         return [
             TokenInfo(token, text(token), kind, margin, logprob, tuple(top))

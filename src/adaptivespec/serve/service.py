@@ -21,7 +21,14 @@ from adaptivespec.serve.queue import FairQueue
 from adaptivespec.serve.slots import Slots
 from adaptivespec.serve.ticket import Ticket
 
-__all__ = ["AdaptToLoad", "DrainingError", "EngineFailedError", "QueueFullError", "Service"]
+__all__ = [
+    "AdaptToLoad",
+    "DrainingError",
+    "EngineFailedError",
+    "QueueFullError",
+    "Service",
+    "Ticket",
+]
 
 AdaptToLoad = Literal["lossless", "all", "off"]
 _log = logging.getLogger("adaptivespec.serve")
