@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cache, cached_property
 
 import torch
 from torch import Tensor
@@ -127,7 +127,8 @@ class DraftTree:
     @classmethod
     def root_only(cls, token: int, device: torch.device | str | None = None) -> DraftTree:
         """The tree of plain decoding: the root alone."""
-        return cls.chain([token], device=device)
+        parent, depth, logq = _lone_root(device)
+        return cls(torch.tensor([token], device=device), parent, depth, logq, max_depth=0)
 
     @classmethod
     def chain(
@@ -222,3 +223,14 @@ class DraftTree:
         twin = torch.zeros_like(self.is_child)
         twin.scatter_(-1, order[..., 1:], ordered[..., 1:] == ordered[..., :-1])
         self._refuse(twin, "a sibling holds the same token")
+
+
+@cache
+def _lone_root(device: torch.device | str | None) -> tuple[Tensor, Tensor, Tensor]:
+    """Parent, depth and logq of a root, which all trees without children share."""
+    with torch.inference_mode(False):  # they outlive whatever mode the first caller is in
+        return (
+            torch.tensor([-1], device=device),
+            torch.tensor([0], device=device),
+            torch.tensor([0.0], device=device),
+        )

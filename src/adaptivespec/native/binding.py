@@ -68,6 +68,7 @@ class Library:
     """A loaded shared library; `call` raises what the library reports."""
 
     def __init__(self, path: str) -> None:
+        self._declared: set[str] = set()
         try:
             self._dll = ctypes.CDLL(path)
             self._dll.as_abi_version.restype = c_int32
@@ -90,6 +91,9 @@ class Library:
     def declare(self, signatures: Mapping[str, Sequence[Any]]) -> None:
         """Argument types of functions that return a status."""
         for name, arguments in signatures.items():
+            if name in self._declared:
+                continue
+            self._declared.add(name)
             function = getattr(self._dll, name)
             function.argtypes, function.restype = arguments, c_int32
 

@@ -12,6 +12,7 @@ from collections.abc import Callable, Sequence
 from ctypes import byref, c_float, c_int32, c_int64
 from dataclasses import dataclass
 from enum import IntEnum
+from itertools import accumulate, pairwise
 from typing import Any
 
 import numpy as np
@@ -217,12 +218,11 @@ class NativeModel:
         sequences, lost = (RawRows * len(batch))(), c_float()
         held = [rows.laid_out(raw) for rows, raw in zip(batch, sequences, strict=True)]
         layers = np.array(tap_layers, dtype=np.int32)
-        row_ends = np.cumsum([raw.rows for raw in sequences])
-        asked_ends = np.cumsum([raw.asked_count for raw in sequences])
-        rows, asked = (int(ends[-1]) if len(batch) else 0 for ends in (row_ends, asked_ends))
-        logits = np.empty((asked, self.config.vocab), np.float32)
-        taps = np.empty((rows, layers.size * self.config.hidden), np.float32)
-        hidden = np.empty((asked, self.config.hidden), np.float32)
+        row_ends = [0, *accumulate(raw.rows for raw in sequences)]
+        asked_ends = [0, *accumulate(raw.asked_count for raw in sequences)]
+        logits = np.empty((asked_ends[-1], self.config.vocab), np.float32)
+        taps = np.empty((row_ends[-1], layers.size * self.config.hidden), np.float32)
+        hidden = np.empty((asked_ends[-1], self.config.hidden), np.float32)
         call = RawPass(
             sequence_count=len(batch),
             mode=mode,
@@ -241,12 +241,10 @@ class NativeModel:
         del held  # the arrays lived until here
         if len(batch) == 1:
             return [(logits, taps, hidden)]
-        parts = (
-            np.split(logits, asked_ends[:-1]),
-            np.split(taps, row_ends[:-1]),
-            np.split(hidden, asked_ends[:-1]),
-        )
-        return list(zip(*parts, strict=True))
+        return [
+            (logits[a:b], taps[r:s], hidden[a:b])
+            for (a, b), (r, s) in zip(pairwise(asked_ends), pairwise(row_ends), strict=True)
+        ]
 
 
 class NativeCache:
