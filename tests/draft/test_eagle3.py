@@ -251,3 +251,24 @@ def test_directories_that_are_no_head(tmp_path: Path) -> None:
 def test_a_head_for_another_target_is_refused() -> None:
     with pytest.raises(CheckpointError, match="wants a target"):
         tiny.drafter(tiny.target(), tiny.head(vocab_size=62))
+
+
+@pytest.mark.parametrize("read", [False, True])
+@pytest.mark.parametrize("rows", [0, 3, len(PROMPT) - 1])
+def test_copied_rows_draft_as_those_observed(read: bool, rows: int) -> None:
+    drafter, source = ready()
+    if read:
+        drafter.confidence(source)
+    state = ready([50, 51, 52])[1]
+    assert drafter.copy(state, source, rows)
+    assert drafter.length(state) == rows
+    drafter.truncate(source, 0)
+    target = tiny.target()
+    other = [*PROMPT[: rows + 1], 50, 51]
+    taps = target.prefill(target.new_cache(8), other[:-1], drafter.tap_layers).taps
+    drafter.observe(state, other[rows + 1 :], taps[rows:])
+    fresh, fresh_state = ready(other)
+    plan = TreePlan(3, 2, 8)
+    got, want = drafter.draft(state, plan).tree, fresh.draft(fresh_state, plan).tree
+    assert got.token.tolist() == want.token.tolist()
+    assert torch.allclose(got.logq, want.logq, atol=1e-4)

@@ -32,7 +32,13 @@ REQUESTS: list[dict[str, Any]] = [
     {"max_tokens": 30, "stop": ("7 1", "33"), "policy": "thrift"},
     {"max_tokens": 9, "logit_bias": {5: 4.0}, "policy": "sequoia"},
 ]
-PROMPTS = [[3], [5, 9, 11, 2, 40], list(range(1, 60)), [7] * 20, [9, 8, 7]]
+PROMPTS = [
+    [3],
+    [5, 9, 11, 2, 40],
+    [7] * 20,
+    [9, 8, 7],
+    *([*range(1, 50), *tail] for tail in ([], [3, 4], list(range(20, 30)))),
+]
 
 
 def seen(result: Any, statistics: bool) -> dict[str, Any]:
@@ -143,6 +149,45 @@ def test_a_long_prompt_does_not_hold_up_who_decodes() -> None:
     assert slow.reading
     assert slow.decoder.unread == 49 - 20
     assert quick.job.result.completion_tokens >= tokens + 5
+
+
+@pytest.mark.parametrize("policy", ["none", "chain:3"])
+def test_a_beginning_that_prompts_share_is_read_once(engine: Engine, policy: str) -> None:
+    shared = list(range(1, 50))
+    options = {"max_tokens": 12, "ignore_eos": True, "policy": policy}
+    batch = Batch(engine.target)
+    prompts = [[*shared, n, n + 1] for n in range(3)]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(batches, "PROMPT_ROWS", 20)
+        members = [batch.add(engine.job(p, **options), engine.session()) for p in prompts]
+        while batch.members:
+            batch.step()
+    assert [member.decoder.cached_tokens for member in members] == [0, 48, 48]
+    for member, prompt in zip(members, prompts, strict=True):
+        assert member.job.result.token_ids == engine.generate(prompt, **options).token_ids
+
+
+def test_one_that_drafts_does_not_wait_for_one_that_does_not() -> None:
+    engine = tiny_engine.endless()
+    batch = Batch(engine.target)
+    prompt = list(range(1, 50))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(batches, "PROMPT_ROWS", 4)
+        batch.add(engine.job(prompt, policy="none", max_tokens=3), engine.session())
+        other = batch.add(engine.job(prompt, policy="chain:2", max_tokens=3), engine.session())
+        for _ in range(4):
+            batch.step()
+        assert other.begun
+
+
+def test_a_copy_that_saves_nothing_is_not_made() -> None:
+    engine = tiny_engine.endless()
+    session, other = engine.session(), engine.session()
+    prompt = list(range(1, 30))
+    engine.generate(prompt, session=other, max_tokens=2)
+    engine.generate(prompt[:25], session=session, max_tokens=2)
+    assert session.borrow(prompt, [other], True) == 24
+    assert session.borrow([9, 9, 9], [other], True) == 0
 
 
 def test_who_leaves_leaves_a_session_that_can_be_used(engine: Engine) -> None:

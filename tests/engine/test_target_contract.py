@@ -173,3 +173,23 @@ def test_a_large_tree_equals_its_paths(backend: str, shape: str) -> None:
     after = target.verify(cache, DraftTree.root_only(6))
     ids = [*PROMPT, *(tokens[i] for i in path), 6]
     assert same(backend, after.logits, fresh(target, ids).logits)
+
+
+@given(rows=st.integers(0, 40), held=st.integers(0, 30), more=st.integers(1, 5))
+@settings(max_examples=25)
+def test_copied_rows_are_those_of_a_prefill(backend: str, rows: int, held: int, more: int) -> None:
+    target = targets.target(backend)
+    ids = [(7 * i + 3) % 61 for i in range(40)]
+    source, cache = target.new_cache(4), target.new_cache(2)
+    target.prefill(source, ids)
+    if held:
+        target.prefill(cache, ids[::-1][:held])
+    assert target.copy(cache, source, rows)
+    assert target.length(cache) == rows
+    target.truncate(source, 0)
+    target.prefill(source, [9] * 45)  # the two have nothing in common any more
+    tail = [5, 11, 2, 8, 1][:more]
+    got = target.prefill(cache, tail, TAPS)
+    want = fresh(target, [*ids[:rows], *tail])
+    assert same(backend, got.logits, want.logits)
+    assert same(backend, got.taps, want.taps[rows:])

@@ -152,6 +152,12 @@ void misuse(as_model* model, const as_config& c, as_cache* cache) {
   pass.sequence_count = 2;
   REFUSED(as_forward(model, &pass), AS_ARGUMENT);
   REFUSED(as_cache_truncate(cache, length + 1), AS_ARGUMENT);
+  REFUSED(as_cache_copy(cache, nullptr, 0), AS_ARGUMENT);
+  as_cache* other = nullptr;
+  OK(as_cache_new(model, 1, &other));
+  REFUSED(as_cache_copy(other, cache, length + 1), AS_ARGUMENT);
+  OK(as_cache_copy(other, cache, length));
+  OK(as_cache_free(other));
   REFUSED(as_forward(nullptr, &pass), AS_ARGUMENT);
   REFUSED(as_model_bias(model, 0, AS_QUERY, nullptr, 0), AS_STATE);
   int32_t after = -1;
@@ -297,6 +303,8 @@ void draft_trees(as_model* model, const as_config& c, int words) {
   REFUSED(as_draft_read(drafts[0], AS_A8, 1, c.max_len, &token, tap.data(), &confidence),
           AS_ARGUMENT);
   REFUSED(as_draft_truncate(drafts[0], length + 1), AS_ARGUMENT);
+  REFUSED(as_draft_copy(drafts[1], drafts[0], length + 1), AS_ARGUMENT);
+  OK(as_draft_copy(drafts[1], drafts[0], length));
   REFUSED(as_draft_grow(drafts[0], AS_A8, 1, nullptr, nullptr), AS_ARGUMENT);
   OK(as_draft_truncate(drafts[0], 0));
   as_level level = {};

@@ -327,6 +327,41 @@ def test_pending_rows_are_truncated_too() -> None:
     assert on.confidence(state) > 0
 
 
+@pytest.mark.parametrize("read", [0, 5, 12])
+@pytest.mark.parametrize("rows", [0, 4, 7, 12])
+def test_what_is_copied_is_as_if_it_was_read(read: int, rows: int) -> None:
+    on = drafter()
+    plan = TreePlan(3, 2, 6)
+    source, state = on.new_state(4), ready(on, 20, 5)
+    for first, last in ((0, read), (read, 12)):
+        if last > first:
+            on.observe(source, tokens(12, 0)[first:last], taps(12, 0)[first:last])
+        if last == read > 0:
+            on.confidence(source)
+    assert on.copy(state, source, rows)
+    assert on.length(state) == rows
+    on.truncate(source, 0)
+    on.observe(state, tokens(5, seed=9), taps(5, seed=9))
+    fresh = on.new_state(4)
+    if rows:
+        on.observe(fresh, tokens(12, 0)[:rows], taps(12, 0)[:rows])
+    on.observe(fresh, tokens(5, seed=9), taps(5, seed=9))
+    assert_same(on.draft(state, plan), on.draft(fresh, plan))
+
+
+def test_what_cannot_be_copied_is_refused_and_changes_nothing() -> None:
+    on, other = drafter(), drafter()
+    plan = TreePlan(2, 2, 5)
+    state, foreign = ready(on), ready(other)
+    on.confidence(state)
+    other.confidence(foreign)
+    want = on.draft(state, plan)
+    for source, rows in ((state, 3), (foreign, 3), (ready(on), 1)):
+        with pytest.raises(NativeError):
+            state.memory.copy(source.memory, rows)
+        assert_same(on.draft(state, plan), want)
+
+
 def test_states_do_not_meet() -> None:
     on = drafter()
     plan = TreePlan(3, 2, 6)

@@ -6,6 +6,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from typing import Generic, TypeVar
 
+import torch
 from torch import Tensor
 
 from adaptivespec.core.draft import Draft
@@ -61,6 +62,20 @@ class Drafter(ABC, Generic[State]):
         the tree carries that law.  With `keep_hidden` it carries the drafter's features.
         """
 
+    def copy(self, state: State, other: State, rows: int) -> bool:
+        """Make `state` hold the first `rows` rows observed by `other` in place of all it held.
+
+        False, and nothing has happened, where the drafter cannot.
+        """
+        return False
+
     @abstractmethod
     def truncate(self, state: State, length: int) -> None:
         """Forget what was observed from row `length` on."""
+
+
+def first_pending(
+    tokens: Sequence[int], taps: Sequence[Tensor], rows: int
+) -> tuple[list[int], list[Tensor]]:
+    """The first `rows` rows that wait to be read: their tokens and their taps, copied."""
+    return list(tokens[:rows]), [torch.cat(list(taps))[:rows].clone()] if rows else []

@@ -16,7 +16,7 @@ from torch import Tensor
 from adaptivespec.core.draft import Draft
 from adaptivespec.core.errors import CheckpointError
 from adaptivespec.core.sampling import Sampler
-from adaptivespec.draft.base import Drafter
+from adaptivespec.draft.base import Drafter, first_pending
 from adaptivespec.draft.eagle3_checkpoint import LAYER, Eagle3Checkpoint
 from adaptivespec.draft.growth import Growth
 from adaptivespec.draft.offers import offers
@@ -126,6 +126,13 @@ class Eagle3Drafter(Drafter[Eagle3State]):
             del state.tokens[keep:]
         state.cache.truncate(length)
         state.view = None
+
+    def copy(self, state: Eagle3State, other: Eagle3State, rows: int) -> bool:
+        read = min(rows, other.cache.length)
+        state.cache.copy(other.cache, read)
+        state.tokens, state.taps = first_pending(other.tokens, other.taps, rows - read)
+        state.view = None
+        return True
 
     def confidence(self, state: Eagle3State) -> float:
         _, logits = self._read(state)

@@ -15,7 +15,7 @@ from torch import Tensor
 from adaptivespec.core.draft import Draft
 from adaptivespec.core.sampling import Sampler
 from adaptivespec.core.tree import DraftTree
-from adaptivespec.draft.base import Drafter
+from adaptivespec.draft.base import Drafter, first_pending
 from adaptivespec.draft.eagle3_checkpoint import LAYER, Eagle3Checkpoint, Eagle3Config
 from adaptivespec.draft.growth import Growth
 from adaptivespec.draft.offers import offers
@@ -159,6 +159,12 @@ class NativeEagle3Drafter(Drafter[NativeDraftState]):
             state.taps = [torch.cat(state.taps)[:keep]] if keep else []
             del state.tokens[keep:]
         state.memory.truncate(min(length, read))
+
+    def copy(self, state: NativeDraftState, other: NativeDraftState, rows: int) -> bool:
+        read = min(rows, other.memory.length)
+        state.memory.copy(other.memory, read)
+        state.tokens, state.taps = first_pending(other.tokens, other.taps, rows - read)
+        return True
 
     def confidence(self, state: NativeDraftState) -> float:
         self._read(state)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from time import perf_counter
 from typing import Any
@@ -13,7 +13,7 @@ from adaptivespec.engine.jobs import Answer, Job
 from adaptivespec.engine.load import DraftLoad
 from adaptivespec.engine.loop import Decoder
 from adaptivespec.engine.result import Chunk
-from adaptivespec.engine.session import Session
+from adaptivespec.engine.session import Session, common_prefix
 from adaptivespec.engine.target import Pass, Target
 
 #: Prompt tokens read per step, so that those who decode wait no longer than that for them.
@@ -24,13 +24,15 @@ PROMPT_ROWS = 64
 class Member:
     """One sequence of a batch: its job, the session it decodes in, and how far it is.
 
-    `error` says what ended it, where that was no finish of its own; its session is empty then.
+    `begun` once it took a turn at reading.  `error` says what ended it, where that was no finish of
+    its own; its session is empty then.
     """
 
     job: Job
     session: Session
     decoder: Decoder
     answer: Answer
+    begun: bool = False
     error: Exception | None = None
 
     @property
@@ -49,10 +51,18 @@ class Batch:
     Args:
         target: of all sessions.
         load: how much is drafted when several share a pass; None leaves it to the policies.
+        neighbours: sessions whose rows members may copy, where prompts begin alike; None takes
+            those of the members.
     """
 
-    def __init__(self, target: Target[Any], load: DraftLoad | None = None) -> None:
+    def __init__(
+        self,
+        target: Target[Any],
+        load: DraftLoad | None = None,
+        neighbours: Callable[[], Iterable[Session]] | None = None,
+    ) -> None:
         self.target, self.load = target, load
+        self._neighbours = neighbours or (lambda: [member.session for member in self.members])
         self.members: list[Member] = []
         self.passes = 0
         self._reading: deque[Member] = deque()
@@ -88,7 +98,11 @@ class Batch:
         moved: list[tuple[Member, Chunk | None]] = []
         room = PROMPT_ROWS
         while room > 0 and self._reading:
-            member = self._reading.popleft()
+            member = next(m for m in self._reading if not self._has_leader(m))
+            self._reading.remove(member)
+            if not member.begun:
+                member.begun = True
+                member.decoder.borrow(s for s in self._neighbours() if s is not member.session)
             most = min(room, member.decoder.unread)
             room -= most
             try:
@@ -101,6 +115,19 @@ class Batch:
             else:
                 moved.append((member, member.answer.add(step)))
         return moved
+
+    def _has_leader(self, member: Member) -> bool:
+        """Whether it had better wait: another is about to read what its own prompt begins with."""
+        if member.begun:
+            return False
+        request = member.job.request
+        drafting = request.policy.needs_draft
+        return any(
+            common_prefix(other.job.request.prompt, request.prompt)
+            > other.session.reusable(drafting) + 1
+            for other in self._reading
+            if other.begun and (other.job.request.policy.needs_draft or not drafting)
+        )
 
     def _decode(self) -> list[tuple[Member, Chunk | None]]:
         moved: list[tuple[Member, Chunk | None]] = []

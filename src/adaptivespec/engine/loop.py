@@ -7,7 +7,7 @@ leave.  The prompt is step 0 of the same shape: a tree of one node whose logits 
 
 from __future__ import annotations
 
-from collections.abc import Generator
+from collections.abc import Generator, Iterable
 from dataclasses import dataclass, replace
 from time import perf_counter
 
@@ -110,6 +110,11 @@ class Decoder:
         rule, recording = self.request.rule, self.request.record_plan
         steady = rule.tree_independent or self.request.params.greedy
         return rule.lossless and steady and recording is None
+
+    def borrow(self, others: Iterable[Session]) -> None:
+        """Before the first `read`: copy what one of `others` holds of the prompt already."""
+        request = self.request
+        self.cached_tokens = self.session.borrow(request.prompt, others, request.policy.needs_draft)
 
     def read(self, most: int | None = None) -> Step | None:
         """Read the prompt, at most `most` tokens of it; the prefill's step once all is read."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import torch
@@ -17,6 +17,8 @@ from adaptivespec.policy.base import TreePlan
 
 #: Rows set aside at first; caches grow by half when they must.
 INITIAL_ROWS = 1024
+#: Rows that a copy from another session must spare the target.
+_WORTH_COPYING = 8
 
 
 class Session:
@@ -34,7 +36,7 @@ class Session:
         self.tokens: list[int] = []
         self._active: Drafter[Any] | None = None  # the drafter, while the request drafts
         self.unread: list[int] = []  # tokens of the prompt whose rows are yet to come
-        self._fresh: list[tuple[list[int], Tensor]] = []  # parts read, with their taps
+        self._last: tuple[list[int], Tensor] | None = None  # the part read last, with its taps
 
     def begin(
         self, prompt: Sequence[int], drafting: bool, progress: PrefillProgress | None = None
@@ -66,7 +68,7 @@ class Session:
         if self.drafter is not None:
             self.drafter.truncate(self.draft_state, keep)
         del self.tokens[keep:]
-        self.unread, self._fresh = list(prompt[keep:]), []
+        self.unread, self._last = list(prompt[keep:]), None
         return keep
 
     def read(self, most: int | None = None, progress: PrefillProgress | None = None) -> Pass | None:
@@ -78,9 +80,41 @@ class Session:
         part = self.unread[:most]
         out = self.target.prefill(self.cache, part, self.taps, progress)
         self.tokens.extend(part)
-        self._fresh.append((part, out.taps))
         del self.unread[: len(part)]
-        return None if self.unread else out
+        if self.unread:
+            self._observe([*part[1:], self.unread[0]], out.taps)
+            return None
+        self._last = part, out.taps  # the token after it is not known yet
+        return out
+
+    def reusable(self, drafting: bool) -> int:
+        """Tokens whose rows are all there: with `drafting` the drafter's, too."""
+        if not drafting or self.drafter is None:
+            return len(self.tokens)
+        return min(len(self.tokens), self.drafter.length(self.draft_state) + 1)
+
+    def borrow(self, prompt: Sequence[int], others: Iterable[Session], drafting: bool) -> int:
+        """`open`, with rows copied from the one of `others` that shares most of `prompt`.
+
+        Only where that saves enough to be worth the copy; its own rows are given up for it.
+        """
+        own = self.open(prompt, drafting)
+        shared = {
+            other: min(common_prefix(other.tokens, prompt), other.reusable(drafting))
+            for other in others
+        }
+        best = max(shared, key=lambda other: shared[other], default=self)
+        rows = shared.get(best, 0)
+        if best is self or rows < own + _WORTH_COPYING:
+            return own
+        if not self.target.copy(self.cache, best.cache, rows):
+            return own
+        self.tokens = best.tokens[:rows]
+        if self.drafter is not None:
+            held = min(rows, self.drafter.length(best.draft_state))
+            if not self.drafter.copy(self.draft_state, best.draft_state, held):
+                self.drafter.truncate(self.draft_state, 0)
+        return self.open(prompt, drafting)
 
     def clear(self) -> None:
         """Forget everything."""
@@ -89,16 +123,14 @@ class Session:
             self.drafter.truncate(self.draft_state, 0)
         self.tokens.clear()
         self.unread.clear()
-        self._fresh.clear()
+        self._last = None
 
     def begin_output(self, tokens: Sequence[int]) -> None:
         """Tell the drafter the first token after the prompt (none when it ended at once)."""
-        if self._fresh:
-            fresh = [token for part, _ in self._fresh for token in part]
-            parts = [taps for _, taps in self._fresh]
-            taps = parts[0] if len(parts) == 1 else torch.cat(parts)
-            self._observe([*fresh[1:], *tokens], taps)
-            self._fresh = []
+        if self._last is not None:
+            part, taps = self._last
+            self._last = None
+            self._observe([*part[1:], *tokens], taps)
 
     def confidence(self) -> float | None:
         """The drafter's top-1 probability after the root; None when the request drafts nothing."""

@@ -113,6 +113,13 @@ class Target(ABC, Generic[Cache]):
     def truncate(self, cache: Cache, length: int) -> None:
         """Forget committed rows from `length` on."""
 
+    def copy(self, cache: Cache, other: Cache, rows: int) -> bool:
+        """Make `cache` hold the first `rows` rows of `other` in place of all it held.
+
+        False, and nothing has happened, where the target cannot.
+        """
+        return False
+
     def between_passes(self) -> AbstractContextManager[object]:
         """Entered for what the host computes in torch between two passes."""
         return nullcontext()

@@ -13,7 +13,7 @@ from adaptivespec.native.build import library_path
 
 __all__ = ["Library", "NativeError", "RawConfig", "RawPass", "RawRows", "load_library"]
 
-ABI_VERSION = 2
+ABI_VERSION = 3
 
 
 class NativeError(AdaptiveSpecError):
@@ -59,6 +59,7 @@ _SIGNATURES: dict[str, list[Any]] = {
     "as_cache_length": [c_void_p, POINTER(c_int32)],
     "as_cache_bytes": [c_void_p, POINTER(c_int64)],
     "as_cache_commit": [c_void_p, c_void_p, c_int32],
+    "as_cache_copy": [c_void_p, c_void_p, c_int32],
     "as_cache_truncate": [c_void_p, c_int32],
     "as_forward": [c_void_p, POINTER(RawPass)],
 }

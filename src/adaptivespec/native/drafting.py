@@ -131,6 +131,7 @@ _SIGNATURES: dict[str, list[Any]] = {
     "as_draft_new": [c_void_p, c_int32, POINTER(c_void_p)],
     "as_draft_free": [c_void_p],
     "as_draft_length": [c_void_p, POINTER(c_int32)],
+    "as_draft_copy": [c_void_p, c_void_p, c_int32],
     "as_draft_truncate": [c_void_p, c_int32],
     "as_draft_read": [c_void_p, *[c_int32] * 3, c_void_p, c_void_p, POINTER(c_float)],
     "as_draft_level": [c_void_p, POINTER(_Level)],
@@ -233,6 +234,10 @@ class NativeDraft:
         length = c_int32()
         self.library.call("as_draft_length", self.handle, byref(length))
         return length.value
+
+    def copy(self, other: NativeDraft, rows: int) -> None:
+        """Hold the first `rows` committed rows of `other`, in place of all that was held."""
+        self.library.call("as_draft_copy", self.handle, other.handle, rows)
 
     def truncate(self, length: int) -> None:
         """Forget committed rows from `length` on."""

@@ -273,6 +273,10 @@ class NativeCache:
         rows = np.array(path, dtype=np.int32)
         self.library.call("as_cache_commit", self.handle, rows.ctypes.data, rows.size)
 
+    def copy(self, other: NativeCache, rows: int) -> None:
+        """Hold the first `rows` committed rows of `other`, in place of all that was held."""
+        self.library.call("as_cache_copy", self.handle, other.handle, rows)
+
     def truncate(self, length: int) -> None:
         """Forget committed rows from `length` on, and all tentative ones."""
         self.library.call("as_cache_truncate", self.handle, length)

@@ -60,6 +60,15 @@ class KVCache:
             self.v[:, :, start : start + count] = self.v.index_select(2, index)
         self.length += count
 
+    @torch.inference_mode()
+    def copy(self, other: KVCache, rows: int) -> None:
+        """Hold the first `rows` rows of `other`, of the same shape, in place of all it held."""
+        self.length = 0
+        self.reserve(rows)
+        self.k[:, :, :rows] = other.k[:, :, :rows]
+        self.v[:, :, :rows] = other.v[:, :, :rows]
+        self.length = rows
+
     def truncate(self, length: int) -> None:
         """Forget the rows from `length` on."""
         self.length = min(self.length, length)

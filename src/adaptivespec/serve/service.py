@@ -84,7 +84,7 @@ class Service:
         self.failure: BaseException | None = None
         self.draining = False
         self._slots = Slots(engine, slots)
-        self._batch = Batch(engine.target)
+        self._batch = Batch(engine.target, neighbours=self._slots.sessions)
         self._tickets: dict[Member, Ticket] = {}
         self._waiting: FairQueue[Ticket] = FairQueue()
         self._withdrawn: list[Ticket] = []
@@ -226,7 +226,7 @@ class Service:
             self._slots.give(session)
             raise
         self._tickets[member] = ticket
-        ticket.admitted(member.decoder.cached_tokens)
+        ticket.admitted()
 
     def _release(self) -> None:
         """Take out those whom nobody waits for."""
@@ -244,6 +244,7 @@ class Service:
         with self._changed:
             for member, chunk in moved:
                 ticket = self._tickets[member]
+                ticket.cached_tokens = member.decoder.cached_tokens
                 if chunk is None or chunk.result is not None:
                     del self._tickets[member]
                     self._slots.give(member.session)

@@ -29,7 +29,11 @@ class Slots:
     @property
     def tokens(self) -> int:
         """Rows held in all of them."""
-        return sum(len(session.tokens) for session in [*self._idle, *self._busy])
+        return sum(len(session.tokens) for session in self.sessions())
+
+    def sessions(self) -> list[Session]:
+        """All of them, in use or not."""
+        return [*self._idle, *self._busy]
 
     def take(self, prompt: Sequence[int]) -> Session:
         """A session for `prompt`; ValueError when none is free."""

@@ -57,9 +57,8 @@ class Ticket:
             self.cancelled = True
             self._withdraw(self)
 
-    def admitted(self, cached_tokens: int) -> None:
+    def admitted(self) -> None:
         """It has a slot."""
-        self.cached_tokens = cached_tokens
         self.queued_s = monotonic() - self.made
 
     def deliver(self, item: Chunk | Exception) -> None:

@@ -180,6 +180,11 @@ class NativeTarget(Target[NativeSequence]):
         cache.wide = None
         cache.rows.truncate(min(length, cache.rows.length))
 
+    def copy(self, cache: NativeSequence, other: NativeSequence, rows: int) -> bool:
+        cache.wide = None
+        cache.rows.copy(other.rows, rows)
+        return True
+
     @contextmanager
     def between_passes(self) -> Iterator[None]:
         """One torch thread: those it wakes go on spinning, and slow the next pass by half."""

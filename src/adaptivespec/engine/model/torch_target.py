@@ -69,6 +69,10 @@ class TorchTarget(Target[KVCache]):
     def truncate(self, cache: KVCache, length: int) -> None:
         cache.truncate(length)
 
+    def copy(self, cache: KVCache, other: KVCache, rows: int) -> bool:
+        cache.copy(other, rows)
+        return True
+
     def _run(
         self,
         cache: KVCache,

@@ -101,6 +101,15 @@ int32_t as_cache_commit(as_cache* cache, const int32_t* path, int32_t count) {
   return guarded([&] { held(cache)->commit(path, count); });
 }
 
+int32_t as_cache_copy(as_cache* cache, const as_cache* other, int32_t rows) {
+  return guarded([&] {
+    const auto to = held(cache);
+    const auto from = held(other);
+    if (to->model.get() != from->model.get()) as::fail(AS_ARGUMENT, "the caches are of two models");
+    to->copy(*from, rows);
+  });
+}
+
 int32_t as_cache_truncate(as_cache* cache, int32_t length) {
   return guarded([&] { held(cache)->truncate(length); });
 }

@@ -30,6 +30,13 @@ void Draft::truncate(int length) {
   forget_level();
 }
 
+void Draft::copy(const Draft& other, int rows) {
+  if (head.get() != other.head.get()) fail(AS_ARGUMENT, "the drafts are of two heads");
+  cache_.copy(other.cache_, rows);
+  root_ = -1;
+  forget_level();
+}
+
 float Draft::read(as_mode mode, int threads, int rows, const int32_t* tokens, const float* taps) {
   HeadRunner runner(*head, mode, threads);
   check_range("rows", rows, 1, head->config.max_len - length());

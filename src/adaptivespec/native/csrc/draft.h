@@ -16,6 +16,7 @@ class Draft {
 
   int length() const { return cache_.length; }
   void truncate(int length);
+  void copy(const Draft& other, int rows);
 
   // Appends committed rows and looks at the root; its largest probability.
   float read(as_mode mode, int threads, int rows, const int32_t* tokens, const float* taps);

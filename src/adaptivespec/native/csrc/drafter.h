@@ -74,6 +74,10 @@ AS_API int32_t as_draft_new(as_head* head, int32_t capacity, as_draft** draft);
 AS_API int32_t as_draft_free(as_draft* draft);
 AS_API int32_t as_draft_length(const as_draft* draft, int32_t* length);
 
+/* Makes `draft` hold the first `rows` committed rows of `other`, a draft of the same head, in place of
+ * all it held; the root is yet to be read. */
+AS_API int32_t as_draft_copy(as_draft* draft, const as_draft* other, int32_t rows);
+
 /* Forgets committed rows from `length` on, and the view of the root. */
 AS_API int32_t as_draft_truncate(as_draft* draft, int32_t length);
 

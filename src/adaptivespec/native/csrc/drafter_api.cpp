@@ -96,6 +96,14 @@ int32_t as_draft_truncate(as_draft* draft, int32_t length) {
   return guarded([&] { held(draft)->truncate(length); });
 }
 
+int32_t as_draft_copy(as_draft* draft, const as_draft* other, int32_t rows) {
+  return guarded([&] {
+    const auto to = held(draft);
+    const auto from = held(other);
+    to->copy(*from, rows);
+  });
+}
+
 int32_t as_draft_read(as_draft* draft, int32_t mode, int32_t threads, int32_t rows,
                       const int32_t* tokens, const float* taps, float* confidence) {
   return guarded([&] {

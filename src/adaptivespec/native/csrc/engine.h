@@ -24,7 +24,7 @@ extern "C" {
 #define AS_API __attribute__((visibility("default")))
 
 /* Raised with any change of this file that an older caller would stumble over. */
-#define AS_ABI_VERSION 2
+#define AS_ABI_VERSION 3
 
 /* Most rows of one pass, and most threads. */
 #define AS_MAX_ROWS 256
@@ -185,6 +185,10 @@ AS_API int32_t as_cache_bytes(const as_cache* cache, int64_t* bytes);
 
 /* Keeps the rows `path` (strictly ascending) of the last pass, drops its others. */
 AS_API int32_t as_cache_commit(as_cache* cache, const int32_t* path, int32_t count);
+
+/* Makes `cache` hold the first `rows` committed rows of `other`, a cache of the same model, in place of
+ * all it held. */
+AS_API int32_t as_cache_copy(as_cache* cache, const as_cache* other, int32_t rows);
 
 /* Forgets committed rows from `length` on, and all tentative ones. */
 AS_API int32_t as_cache_truncate(as_cache* cache, int32_t length);

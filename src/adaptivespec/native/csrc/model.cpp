@@ -331,4 +331,20 @@ void Cache::truncate(int wanted) {
   tentative = 0;
 }
 
+void Cache::copy(const Cache& other, int rows) {
+  check_range("rows", rows, 0, other.length);
+  reserve(rows + kTentative);
+  const as_config& c = config;
+  const size_t row = static_cast<size_t>(c.head_dim) * sizeof(uint16_t);
+  for (int layer = 0; layer < c.layers; layer++) {
+    for (int head = 0; head < c.kv_heads; head++) {
+      // Keys lie in blocks of kLanes slots; what else is in the last block is never looked at.
+      memcpy(keys(layer, head), other.keys(layer, head), round_up(rows, kLanes) * row);
+      memcpy(values(layer, head), other.values(layer, head), rows * row);
+    }
+  }
+  length = rows;
+  tentative = 0;
+}
+
 }  // namespace as

@@ -107,6 +107,8 @@ class Cache {
   void reserve(int slots);
   void commit(const int32_t* path, int count);
   void truncate(int length);
+  // Holds the first `rows` rows of `other`, which has the same sizes, and no others.
+  void copy(const Cache& other, int rows);
 
   uint16_t* keys(int layer, int head) const { return keys_.data() + region(layer, head); }
   uint16_t* values(int layer, int head) const { return values_.data() + region(layer, head); }
