@@ -296,6 +296,20 @@ class TestLoad:
         assert all((r.stats.num_draft_tokens > 0) == drafts for r in found[:8])
 
 
+    def test_a_job_may_insist_on_its_policy(self) -> None:
+        engine = tiny_engine.endless()
+        batch = Batch(engine.target, DraftLoad(COSTS))
+        jobs = [engine.job([n], policy="chain:3", max_tokens=12) for n in range(1, 20)]
+        for job in jobs[:5]:
+            job.follows_load = False
+        for job in jobs:
+            batch.add(job, engine.session())
+        while batch.members:
+            batch.step()
+        drafted = [job.result.stats.num_draft_tokens for job in jobs]
+        assert min(drafted[:5]) > 0 == max(drafted[5:])
+
+
 def test_ids_outside_the_vocabulary_are_refused_with_the_job() -> None:
     engine = tiny_engine.engine()
     for options in ({"logit_bias": {61: 1.0}}, {"stop_token_ids": (61,)}):

@@ -31,6 +31,9 @@ class FakeToken:
 class FakeStep:
     step: int
     num_drafted: int = 10
+    tokens: tuple[int, ...] = ()
+    strict: tuple[int, ...] = ()
+    nodes: None = None
 
     def to_json(self) -> dict[str, Any]:
         return {"step": self.step}
@@ -99,6 +102,7 @@ class FakeStream:
         self._tokens: list[FakeToken] = []
         self._done = False
         self.closed = False
+        self.prompt = [1, 2]
 
     def __iter__(self) -> Iterator[FakeChunk]:
         return self
@@ -151,7 +155,12 @@ class FakeEngine:
     dtype = "float32"
     drafter = object()
     files = None, None
-    tokenizer = SimpleNamespace(eos_token_ids=(0,), special_ids=frozenset({0, 1}))
+    tokenizer = SimpleNamespace(
+        eos_token_ids=(0,),
+        special_ids=frozenset({0, 1}),
+        token_text=str,
+        decode=lambda ids, skip: " ".join(map(str, ids)),
+    )
     target = SimpleNamespace(limits=SimpleNamespace(max_model_len=1000))
 
     def __init__(self, text: str = TEXT, delay: float = 0.0, limit: int = 1000) -> None:

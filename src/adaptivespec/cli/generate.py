@@ -21,8 +21,9 @@ from adaptivespec.cli.play import Played, play
 
 if TYPE_CHECKING:
     from adaptivespec.core.sampling import SamplingParams
-    from adaptivespec.engine import Engine, Stream
+    from adaptivespec.engine import Engine, GenerationResult, Stream
     from adaptivespec.replay.trace_file import TraceWriter
+    from adaptivespec.serve.page.file import PageFile
     from adaptivespec.verify.base import Rule
 
 __all__ = ["EPILOG", "generate"]
@@ -41,6 +42,8 @@ echo "Name three rivers." | adaptivespec generate -p - --rule safe --json
 adaptivespec generate ./my-llama --draft-model ./my-head -p @prompt.txt --trace steps.jsonl
 
 adaptivespec generate -p "Why is the sky blue?" --trace t.jsonl --record-width 4
+
+adaptivespec generate -p "Why is the sky blue?" --rule margin:0.2 --trace-html out.html
 """
 
 
@@ -79,6 +82,16 @@ class OutputOptions:
             "--trace",
             panel=OUTPUT,
             help="Write a header and one JSON line per step to this file.",
+            metavar="FILE",
+        ),
+    ] = None
+    trace_html: Annotated[
+        Path | None,
+        option(
+            "--trace-html",
+            panel=OUTPUT,
+            help="Write a page to this file that shows the same: every token by its kind, and the "
+            "trees, step by step.",
             metavar="FILE",
         ),
     ] = None
@@ -132,7 +145,8 @@ def generate(
     speculation.check_policy()
     rule = speculation.make_rule()
     record = _record(output, speculation, rule, params)
-    with _trace_writer(output.trace) as writer:
+    _refuse_one_file_for_two(output)
+    with _trace_writer(output.trace) as writer, _page_file(output.trace_html) as page:
         with display.progress(common.quiet) as progress:
             engine = model.load(progress)
             speculation = speculation.settled(engine, sampling.temperature)
@@ -143,14 +157,17 @@ def generate(
             **speculation.arguments(),
             **sampling.arguments(),
             "logprobs": output.logprobs,
-            "trace": writer is not None,
+            "trace": writer is not None or page is not None,
             "record": record,
         }
         with display.reading(common.quiet) as reading:
             stream = _start(engine, text, prompt, arguments | {"progress": reading})
             if writer is not None:
-                writer.begin(engine, stream.result, params, record)
+                writer.begin(engine, stream.result, params, record, stream.prompt)
             played = play(stream, _shower(output), writer.write if writer is not None else None)
+        if page is not None:
+            trace = _trace(engine, played.result, params, record, stream.prompt)
+            page.write({"prompt": text, **trace})
     _finish(played, output, common)
     engine.close()
     if played.interrupted:
@@ -209,6 +226,19 @@ def _refuse_conflicts(prompt: PromptOptions) -> None:
         )
 
 
+def _refuse_one_file_for_two(output: OutputOptions) -> None:
+    from adaptivespec.core.errors import ConfigError
+
+    if output.trace is None or output.trace_html is None:
+        return
+    if output.trace.resolve() == output.trace_html.resolve():
+        raise ConfigError(
+            f"{output.trace_html} is the file of --trace as well",
+            field="trace_html",
+            remedy="Name two files",
+        )
+
+
 def _start(engine: Engine, text: str, prompt: PromptOptions, arguments: dict[str, Any]) -> Stream:
     if prompt.system is None:
         return engine.stream(text, raw=prompt.raw, **arguments)
@@ -231,6 +261,33 @@ def _trace_writer(path: Path | None) -> AbstractContextManager[TraceWriter | Non
     from adaptivespec.replay.trace_file import TraceWriter
 
     return TraceWriter(path)
+
+
+def _page_file(path: Path | None) -> AbstractContextManager[PageFile | None]:
+    """The page's file, tried before anything else is done; None without one."""
+    if path is None:
+        return nullcontext()
+    from adaptivespec.serve.page.file import PageFile
+
+    return PageFile(path)
+
+
+def _trace(
+    engine: Engine,
+    result: GenerationResult,
+    params: SamplingParams,
+    record: tuple[int, int] | None,
+    prompt: Sequence[int],
+) -> dict[str, Any]:
+    """A generation, run with ``trace=True``, as its page shows it."""
+    from adaptivespec.engine.trace_lines import TraceLines, header_of
+
+    lines = TraceLines(engine.tokenizer)
+    return {
+        "header": header_of(engine, result, params, record, prompt).model_dump(),
+        "steps": [lines.line(step) for step in result.trace or []],
+        "text": result.text,
+    }
 
 
 def _record(

@@ -168,7 +168,7 @@ class Batch:
 
     def _most_nodes(self, member: Member, company: int) -> int | None:
         """How large a tree `member` may draft; None for what its policy wants."""
-        if self.load is None or company < 2:
+        if self.load is None or company < 2 or not member.job.follows_load:
             return None
         if not (self.load.every_rule or member.decoder.any_tree_will_do):
             return None

@@ -31,12 +31,14 @@ MOST_TOP_LOGPROBS = 20
 class Job:
     """A request that was checked, and the result that fills as it is answered.
 
-    `token_text` is what one token reads as on its own.
+    `token_text` is what one token reads as on its own.  `follows_load` allows that less is drafted
+    than the policy wants where the job shares passes with others.
     """
 
     request: Request
     result: GenerationResult
     token_text: Callable[[int], str]
+    follows_load: bool = True
 
 
 class Answer:

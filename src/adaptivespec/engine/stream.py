@@ -14,13 +14,15 @@ from adaptivespec.engine.session import Session
 class Stream:
     """Iterate to get chunks; `result` holds what was generated so far, at any moment.
 
+    `prompt` are the token ids of what is answered.
+
     Leaving early (`close`, an exception, Ctrl-C in the loop over it) keeps every committed token
     in `result`, with finish_reason "cancelled", and the text that was held back for a possible
     stop string.
     """
 
     def __init__(self, session: Session, job: Job) -> None:
-        self.result = job.result
+        self.result, self.prompt = job.result, job.request.prompt
         self._answer = Answer(job)
         self._steps = decode(session, job.request)
         self._chunks = self._run()
