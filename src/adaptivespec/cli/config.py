@@ -26,7 +26,7 @@ from adaptivespec.core.errors import ConfigError
 
 __all__ = ["apply_config", "read_config"]
 
-COMMANDS = ("generate", "chat", "bench", "calibrate")
+COMMANDS = ("generate", "chat", "serve", "conform", "bench", "calibrate")
 _NOT_CONFIGURABLE = {"help", "config", "model_argument", "prompt"}
 
 

@@ -13,6 +13,7 @@ from adaptivespec.cli import (
     bench,
     calibrate,
     chat,
+    conform,
     display,
     generate,
     models,
@@ -20,6 +21,7 @@ from adaptivespec.cli import (
     profile,
     replay,
     rules,
+    serve,
 )
 
 __all__ = ["app", "main"]
@@ -30,6 +32,8 @@ EPILOG = """\
 adaptivespec generate -p "Why is the sky blue?" --rule margin --kappa 0.2 --policy dcs
 
 adaptivespec chat --rule safe
+
+adaptivespec serve --port 8000
 
 adaptivespec models fetch
 """
@@ -63,6 +67,8 @@ def root(
 
 app.command("generate", epilog=generate.EPILOG)(generate.generate)
 app.command("chat", epilog=chat.EPILOG)(chat.chat)
+app.command("serve", epilog=serve.EPILOG)(serve.serve)
+app.command("conform", epilog=conform.EPILOG)(conform.conform)
 app.add_typer(bench.app, name="bench")
 app.command("calibrate", epilog=calibrate.EPILOG)(calibrate.calibrate)
 app.command("rules", epilog=rules.EPILOG)(rules.rules)

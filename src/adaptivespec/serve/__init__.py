@@ -1,0 +1,1 @@
+"""The server: OpenAI's interface over one embedded engine that several requests share."""
