@@ -125,6 +125,7 @@ def test_a_second_signal_ends_it_at_once():
         assert "under way" in process.stderr.readline()
         process.send_signal(signal.SIGINT)
         assert process.wait(30) == 130
+        assert "Traceback" not in process.stderr.read()
         stream.close()
 
 

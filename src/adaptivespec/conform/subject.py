@@ -220,6 +220,14 @@ class Subject:
         """The context length in tokens, where the server tells it."""
         return self.once("context", self._context)
 
+    def require_text(self, answer: Answer) -> None:
+        """Raise NotApplicable where the model itself writes bytes that are no characters."""
+        if answer.tokens:
+            written = b"".join(token.encoded for token in answer.tokens)
+            text = written.decode(errors="replace").rstrip("\N{REPLACEMENT CHARACTER}")
+            if "\N{REPLACEMENT CHARACTER}" in text:
+                raise NotApplicable("the model's answers are not UTF-8, by their tokens' own bytes")
+
     def excuse_lossy(self, answer: Answer) -> None:
         """Raise NotApplicable where the server says that its answers are not its model's own."""
         if answer.field("lossless") is False:

@@ -87,9 +87,10 @@ def api_error(error: BaseException, names: Mapping[str, str] | None = None) -> A
     if isinstance(error, EngineFailedError):
         return ApiError(503, str(error), code="engine_failed", kind=SERVER)
     if isinstance(error, (ConfigError, PromptError)):
+        names = {"rule_options": "rule", "policy_options": "policy", **(names or {})}
         field = (error.field or "").partition("[")[0]
         head = field.partition(".")[0]
-        param = (names or {}).get(field) or (names or {}).get(head, head) or None
+        param = names.get(field) or names.get(head, head) or None
         too_long = isinstance(error, ContextLengthError)
         place = f"{field}: " if field and field != param else f"{param}: " if param else ""
         remedy = f". {error.remedy}" if error.remedy else ""

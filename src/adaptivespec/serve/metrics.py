@@ -111,8 +111,12 @@ class Metrics:
         )
         self._gauge("num_requests_running", "Sequences that are answered now.", service, "running")
         self._gauge("num_requests_waiting", "Sequences in the queue.", service, "waiting")
-        self._gauge("kv_tokens", "Tokens held in the caches of all slots.", service, "kv_tokens")
-        self._gauge("engine_steps", "Passes so far that sequences share.", service, "steps")
+        self._gauge(
+            "kv_tokens", "Tokens held in the caches of all slots.", service, "kv_tokens", False
+        )
+        self._gauge(
+            "engine_steps", "Decode passes so far, which sequences share.", service, "steps", False
+        )
         Gauge(
             "adaptivespec_lossless",
             "1 if the server's default rule guarantees the target's own output, else 0.",
@@ -157,9 +161,13 @@ class Metrics:
         )
         return made.labels(self._model)
 
-    def _gauge(self, name: str, text: str, service: Service, attribute: str) -> None:
-        gauge = Gauge(f"adaptivespec_{name}", text, ("model_name",), registry=self.registry)
-        gauge.labels(self._model).set_function(lambda: getattr(service, attribute))
+    def _gauge(
+        self, name: str, text: str, service: Service, attribute: str, of_model: bool = True
+    ) -> None:
+        labels = ("model_name",) if of_model else ()
+        gauge = Gauge(f"adaptivespec_{name}", text, labels, registry=self.registry)
+        shown = gauge.labels(self._model) if of_model else gauge
+        shown.set_function(lambda: getattr(service, attribute))
 
 
 class Watch:

@@ -122,11 +122,9 @@ def _max_tokens(engine: Engine, ask: Ask, prompt: int) -> int:
 def _names(ask: Ask) -> dict[str, str]:
     """Fields of the engine's errors -> fields of the request."""
     prompt = "messages" if ask.kind == "chat" else "prompt"
-    rule = "rule" if ask.rule is not None or ask.kappa is None else "kappa"
     return {
         "prompt": prompt,
         "messages": prompt,
-        "rule_options": rule,
+        "rule_options": "kappa" if ask.rule is None and ask.kappa is not None else "rule",
         "rule_options.kappa": "rule" if ask.kappa is None else "kappa",
-        "policy_options": "policy",
     }

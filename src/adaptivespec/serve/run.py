@@ -7,7 +7,8 @@ import errno
 import signal
 import socket
 import sys
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Sequence
+from contextlib import suppress
 from types import FrameType
 from typing import TYPE_CHECKING, Any
 
@@ -55,7 +56,7 @@ class Server:
     """One app at one socket, for the life of a process or of a test.
 
     On SIGTERM, SIGINT and `stop`, requests under way may end, within `drain_timeout` seconds; new
-    ones get 503. What is left then is cancelled, and told so. A second signal ends all at once.
+    ones get 503. What is left then is cancelled, and told so. A second signal does that at once.
 
     Args:
         bound: as `bind` makes it; `run` closes it.
@@ -90,7 +91,10 @@ class Server:
             on_drain()
             await service.drain(drain_timeout)
 
-        self._uvicorn = _Uvicorn(config, lambda: on_ready(self.port), drain)
+        async def cut_short() -> None:
+            await service.drain(0)
+
+        self._uvicorn = _Uvicorn(config, lambda: on_ready(self.port), (drain, cut_short))
 
     def run(self) -> bool:
         """Serve until the end; False when a second signal cut it short.
@@ -107,7 +111,7 @@ class Server:
         finally:
             sys.setswitchinterval(before)
             self._bound.close()
-        return not self._uvicorn.force_exit
+        return self._uvicorn.signals < 2
 
     def stop(self) -> None:
         """Begin the end, from any thread."""
@@ -115,44 +119,49 @@ class Server:
 
 
 class _Uvicorn(uvicorn.Server):
-    """uvicorn, whose first signal drains before connections are closed."""
+    """uvicorn that does something at each signal before it closes connections.
+
+    Args:
+        on_ready: called when connections are accepted.
+        endings: what the first signal starts, the second, ...; one more ends without ado.
+    """
 
     def __init__(
         self,
         config: uvicorn.Config,
         on_ready: Callable[[], None],
-        drain: Callable[[], Coroutine[Any, Any, None]],
+        endings: Sequence[Callable[[], Coroutine[Any, Any, None]]],
     ) -> None:
         super().__init__(config)
-        self._on_ready, self._drain = on_ready, drain
+        self.signals = 0
+        self._on_ready, self._endings = on_ready, endings
         self._loop: asyncio.AbstractEventLoop | None = None
-        self._draining: asyncio.Task[None] | None = None
-        self._signals = 0
+        self._ending: asyncio.Task[None] | None = None
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         await super().startup(sockets)
         self._loop = asyncio.get_running_loop()
-        if self._signals:
-            self._begin_drain()
+        if self.signals:
+            self._end()
         self._on_ready()
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
         # The parent would raise the signal again in the end, and so give its exit code.
-        self._signals += 1
-        if self._signals > 1:
+        self.signals += 1
+        if self.signals > len(self._endings):
             self.should_exit = self.force_exit = True
         elif self._loop is not None:
-            self._loop.call_soon_threadsafe(self._begin_drain)
+            with suppress(RuntimeError):  # the loop is closed: it has ended
+                self._loop.call_soon_threadsafe(self._end)
 
-    def _begin_drain(self) -> None:
-        if self._draining is None:
-            self._draining = asyncio.ensure_future(self._drained())
+    def _end(self) -> None:
+        if self._ending is not None:
+            self._ending.cancel()
+        self._ending = asyncio.ensure_future(self._then_exit(self._endings[self.signals - 1]))
 
-    async def _drained(self) -> None:
-        try:
-            await self._drain()
-        finally:
-            self.should_exit = True
+    async def _then_exit(self, ending: Callable[[], Coroutine[Any, Any, None]]) -> None:
+        await ending()
+        self.should_exit = True
 
 
 def _with_abort(app: ASGIApp) -> ASGIApp:

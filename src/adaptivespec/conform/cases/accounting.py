@@ -127,6 +127,7 @@ def logprobs_count(subject: Subject) -> str | None:
 )
 def logprobs_text(subject: Subject) -> str | None:
     for answer in subject.both():
+        subject.require_text(answer)
         written = b"".join(token.encoded for token in answer.tokens or ())
         text = answer.text.encode()
         # An ending token may stand at the end; a template may strip the blank before the answer.

@@ -80,6 +80,7 @@ def max_tokens_zero(subject: Subject) -> str | None:
 )
 def eos(subject: Subject) -> str | None:
     ended = subject.ending()
+    subject.require_text(ended)
     prompt = subject.prompt_of(ended)
     remarks = []
     for bound in (ENDING_TOKENS + 1, 2 * ENDING_TOKENS):
@@ -139,6 +140,7 @@ def ignore_eos(subject: Subject) -> str | None:
 )
 def min_tokens(subject: Subject) -> str | None:
     ended = subject.ending()
+    subject.require_text(ended)  # it is cut by characters
     least = ended.count("completion_tokens") + MORE // 2
     bound = least + MORE
     answer = subject.ask(subject.prompt_of(ended), max_tokens=bound, min_tokens=least)

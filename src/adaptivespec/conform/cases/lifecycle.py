@@ -147,7 +147,8 @@ def health(subject: Subject) -> str | None:
 def _endless(subject: Subject) -> dict[str, Any]:
     """The bound of an answer that nobody waits for, within the context."""
     room = (subject.context() or 2 * ENDLESS) - subject.long().count("prompt_tokens") - 1
-    return {"max_tokens": min(ENDLESS, room)}
+    # Engines that draft may keep some of the context for drafts.
+    return {"max_tokens": min(ENDLESS, room * 3 // 4)}
 
 
 def _walk_away(subject: Subject) -> None:

@@ -50,6 +50,7 @@ def stream_equals_whole(subject: Subject) -> str | None:
 )
 def utf8(subject: Subject) -> str | None:
     whole = subject.multibyte()
+    subject.require_text(whole)
     stream = subject.ask(subject.prompt_of(whole), stream=True, max_tokens=MULTIBYTE_TOKENS)
     # A bound may cut the last character; some servers leave it out, some mark it.
     required = "no U+FFFD but where the bound cut a character"
