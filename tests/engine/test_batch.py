@@ -274,6 +274,14 @@ class TestLoad:
         assert bad.acceptance < 0.6 < good.acceptance
         assert bad.most_nodes(2) <= good.most_nodes(2)
 
+    def test_a_busy_host_makes_fewer_and_larger_steps_worth_more(self) -> None:
+        load = DraftLoad(COSTS)
+        before = load.most_nodes(4)
+        for _ in range(400):
+            load.observe_host(4 * 5.0, 4)
+        assert load.host_s == pytest.approx(5.0, rel=0.01)
+        assert load.most_nodes(4) > before
+
     @pytest.mark.parametrize(
         ("options", "every", "drafts"),
         [
@@ -295,7 +303,6 @@ class TestLoad:
         found = together(engine, crowd, batch)
         assert all((r.stats.num_draft_tokens > 0) == drafts for r in found[:8])
 
-
     def test_a_job_may_insist_on_its_policy(self) -> None:
         engine = tiny_engine.endless()
         batch = Batch(engine.target, DraftLoad(COSTS))
@@ -315,6 +322,11 @@ def test_ids_outside_the_vocabulary_are_refused_with_the_job() -> None:
     for options in ({"logit_bias": {61: 1.0}}, {"stop_token_ids": (61,)}):
         with pytest.raises(ConfigError, match=next(iter(options))):
             engine.job([1], **options)
+
+
+def test_rules_for_thinking_are_refused_with_the_job_where_nobody_thinks() -> None:
+    with pytest.raises(ConfigError, match="thinking"):
+        tiny_engine.engine().job([1], rule="relaxed", rule_options={"think_only": True})
 
 
 @pytest.mark.parametrize("count", [-1, 21])

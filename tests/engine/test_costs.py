@@ -108,10 +108,22 @@ def test_what_a_policy_learns_outlives_the_request_but_not_the_rule(tmp_path, mo
     for _ in range(2):
         engine.generate([1], policy="priced", max_tokens=12)
         engine.generate([1], policy="priced", rule="margin:0.5", max_tokens=12)
-    memories = list(engine.memories.values())
+    memories = list(engine._memories.values())
     assert len(memories) == 2
     assert memories[0] is not memories[1]
     assert memories[0].clock.seconds > 0
+
+
+def test_memories_are_kept_of_the_pairs_used_last():
+    engine = scripted.engine(lambda prefix: scripted.prefer(5), lambda prefix: scripted.chain(5, 5))
+    engine._costs = PROFILE
+    first = engine.job([1], policy="priced").request.policy.memory
+    for step in range(200):
+        engine.job([1], policy="priced", rule=f"margin:{0.001 * step}")
+        engine.job([1], policy="priced")
+        engine.job([1], policy="dcs", rule=f"margin:{0.001 * step}")
+    assert len(engine._memories) <= 64
+    assert engine.job([1], policy="priced").request.policy.memory is first
 
 
 def test_preparing_measures_what_the_first_request_would_wait_for(tmp_path, monkeypatch):

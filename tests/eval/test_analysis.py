@@ -83,6 +83,18 @@ def test_lossless_arms_equal_the_baseline(summary):
     assert cell.below_noise is None
 
 
+def test_arms_of_servers_promise_what_their_answers_say():
+    of = bench_rows.settings(arms=("plain", "strict/dcs", "fly/dcs", "margin:0.2/dcs"))
+    silent = [arm.model_copy(update={"lossless": None, "rule": ""}) for arm in of.arms]
+    rows = bench_rows.rows(of)
+    said = {"plain": True, "strict/dcs": True, "fly/dcs": False, "margin:0.2/dcs": None}
+    for answered in rows:
+        answered.answer.lossless = said[answered.place.arm]
+    summary = analyse(of.model_copy(update={"arms": silent}), rows)
+    for name, lossless in said.items():
+        assert summary.cell(name, POOLED).lossless is lossless
+
+
 def test_pooled_figures_are_sums_over_tasks(summary):
     for name in bench_rows.ARMS:
         parts = [summary.cell(name, task) for task in summary.tasks]

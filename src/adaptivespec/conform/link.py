@@ -46,7 +46,7 @@ class Link:
             raise ConfigError(
                 "httpx2, through which servers are asked, is not installed",
                 field="conform",
-                remedy="pip install 'adaptivespec[conform]'; in a checkout, scripts/setup.sh conform",
+                remedy="pip install 'adaptivespec[conform]'; or scripts/setup.sh conform",
             ) from error
         parts = urlsplit(base_url)
         if parts.scheme not in ("http", "https") or not parts.hostname:

@@ -65,6 +65,8 @@ class Batch:
         self._neighbours = neighbours or (lambda: [member.session for member in self.members])
         self.members: list[Member] = []
         self.passes = 0
+        self._ended: float | None = None  # when the last step ended, if anybody was left then
+        self._drafting_s = self._verifying_s = 0.0  # of this step
         self._reading: deque[Member] = deque()
 
     def add(self, job: Job, session: Session) -> Member:
@@ -86,11 +88,23 @@ class Batch:
         Returns what each member that moved has to say; None with those that failed.  Members that
         finished or failed have left.
         """
+        begin = perf_counter()
+        self._drafting_s = self._verifying_s = 0.0
         with self.target.between_passes():
-            moved = self._read() + self._decode()
+            moved = self._read()
+            read = perf_counter()
+            decoded = self._decode()
+            moved += decoded
         for member, chunk in moved:
             if chunk is None or chunk.result is not None:
                 self.members.remove(member)
+        end = perf_counter()
+        if self.load is not None and decoded:
+            # What the caller did since the last step counts, too.
+            outside = begin - (self._ended or begin)
+            passes = self._drafting_s + self._verifying_s
+            self.load.observe_host(outside + end - read - passes, len(decoded))
+        self._ended = end if self.members else None
         return moved
 
     def _read(self) -> list[tuple[Member, Chunk | None]]:
@@ -135,6 +149,7 @@ class Batch:
         ready = [
             m for m in self.members if not m.reading and not m.decoder.finished and not m.error
         ]
+        begin = perf_counter()
         for member in ready:
             try:
                 drafted.append((member, member.decoder.draft(self._most_nodes(member, len(ready)))))
@@ -143,11 +158,12 @@ class Batch:
         if not drafted:
             return moved
         start = perf_counter()
+        self._drafting_s = start - begin
         try:
             passes = self._verify(drafted)
         except Exception as error:  # which of them it was is not known, so none may go on
             return moved + [_failed(member, error) for member, _ in drafted]
-        seconds = perf_counter() - start
+        seconds = self._verifying_s = perf_counter() - start
         self.passes += 1
         for (member, _), out in zip(drafted, passes, strict=True):
             try:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections import OrderedDict
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from threading import Lock
 from typing import Any
 
 import torch
@@ -26,6 +28,9 @@ from adaptivespec.policy import make_policy
 from adaptivespec.policy.base import Policy
 from adaptivespec.policy.costs import CostProfile
 from adaptivespec.verify.base import Rule
+
+#: Pairs of policy and rule whose memory is kept.
+_MOST_MEMORIES = 64
 
 
 class Engine:
@@ -51,7 +56,8 @@ class Engine:
         self._costs: CostProfile | None = None
         vocab = target.limits.vocab_size
         self.special = mask_of(vocab, tokenizer.special_ids)
-        self.memories: dict[tuple[str, str], Any] = {}
+        self._memories: OrderedDict[tuple[str, str], Any] = OrderedDict()
+        self._memories_lock = Lock()
 
     @classmethod
     def from_pretrained(
@@ -160,6 +166,20 @@ class Engine:
         """Do now what the first request with this policy would wait for: measure costs."""
         if self.make_policy(policy, policy_options).needs_costs:
             self.costs(progress=progress)
+
+    def remember(self, policy: Policy, rule: Rule) -> None:
+        """Give the policy what those like it have learnt under this rule, and share what it learns.
+
+        Kept of the pairs used last, so that requests which each bring their own do no harm.
+        """
+        if policy.memory is None:
+            return
+        key = policy.label, rule.label
+        with self._memories_lock:
+            policy.memory = self._memories.setdefault(key, policy.memory)
+            self._memories.move_to_end(key)
+            if len(self._memories) > _MOST_MEMORIES:
+                self._memories.popitem(last=False)
 
     def session(self) -> Session:
         """A conversation's memory, to be passed as `session=` to several calls."""

@@ -19,6 +19,7 @@ from adaptivespec.engine.weights.progress import READING, ProgressCallback, Prog
 from adaptivespec.policy.base import Policy
 from adaptivespec.verify import make_rule
 from adaptivespec.verify.base import Rule
+from adaptivespec.verify.limits import Ledger
 
 if TYPE_CHECKING:
     from adaptivespec.engine.engine import Engine
@@ -125,9 +126,9 @@ def make_job(
     chosen_policy = engine.make_policy(policy, policy_options)
     _check_rule(chosen_rule, params, chosen_policy)
     chosen_rule.check_target(engine.model_name)
+    Ledger.start(chosen_rule.limits, ids, engine.tokenizer.think_ids)  # raises where it cannot be
     if isinstance(policy, str):  # a ready-made Policy brings its own memory
-        key = chosen_policy.label, chosen_rule.label
-        chosen_policy.memory = engine.memories.setdefault(key, chosen_policy.memory)
+        engine.remember(chosen_policy, chosen_rule)
     if chosen_policy.needs_costs and chosen_policy.costs is None:
         chosen_policy.costs = engine.costs()
     vocab = engine.target.limits.vocab_size

@@ -12,8 +12,11 @@ from adaptivespec.policy.costs import CostProfile
 
 #: Drafted levels that are considered.
 _MOST = 8
-#: How often a draft is accepted before anything is known, and the weight of the last step.
-_FIRST, _WEIGHT = 0.6, 0.02
+#: Seconds that are told apart.
+_TICK = 0.0001
+#: How often a draft is accepted, and seconds of the host per step and sequence, before anything is
+#: known; and the weight of the last step.
+_ACCEPTANCE, _HOST_S, _WEIGHT = 0.6, 0.0003, 0.02
 
 
 class DraftLoad:
@@ -22,7 +25,10 @@ class DraftLoad:
     With R sequences drafting chains of d levels each, of which every level is followed with
     probability p once the one before it was,
 
-        tokens / second = R (1 + p + ... + p^d) / (R (overhead + d draft) + verify(R (1 + d)))
+        tokens / second = R (1 + p + ... + p^d) / (R (host + d draft) + verify(R (1 + d)))
+
+    The profile gives draft and verify.  p, and what a step costs beside its passes, are learnt from the
+    steps that are taken: a busy host makes few steps of many tokens worth more.
 
     Args:
         costs: of this machine.
@@ -31,12 +37,12 @@ class DraftLoad:
 
     def __init__(self, costs: CostProfile, every_rule: bool = False) -> None:
         self.costs, self.every_rule = costs, every_rule
-        self.acceptance = _FIRST
-        self._known: dict[tuple[int, int, int], int] = {}
+        self.acceptance, self.host_s = _ACCEPTANCE, _HOST_S
+        self._known: dict[tuple[int, int, int, int], int] = {}
 
     def most_nodes(self, company: int, context: int = 0) -> int:
         """Nodes per tree, root included, for one of `company` sequences of `context` tokens."""
-        key = company, round(20 * self.acceptance), context // 256
+        key = company, round(20 * self.acceptance), round(self.host_s / _TICK), context // 256
         if key not in self._known:
             depths = range(_MOST + 1)
             self._known[key] = 1 + max(depths, key=lambda depth: self._rate(depth, *key))
@@ -50,8 +56,14 @@ class DraftLoad:
         tried = min(accepted + 1, step.trace.num_verified, max(levels, 1))
         self.acceptance += _WEIGHT * (accepted / max(tried, accepted) - self.acceptance)
 
-    def _rate(self, depth: int, company: int, twentieths: int, block: int) -> float:
+    def observe_host(self, seconds: float, company: int) -> None:
+        """Learn what a step of `company` sequences took beside drafting, verifying and reading."""
+        self.host_s += _WEIGHT * (max(seconds, 0.0) / company - self.host_s)
+
+    def _rate(self, depth: int, company: int, twentieths: int, ticks: int, block: int) -> float:
         tokens = sum((twentieths / 20) ** level for level in range(depth + 1))
-        alone = (self.costs.overhead if depth else 0.0) + depth * self.costs.draft_s(1)
+        alone = ticks * _TICK + depth * self.costs.draft_s(1)
+        if depth:
+            alone += self.costs.overhead  # the drafter reads what was committed
         shared = self.costs.verify_s(company * (1 + depth), 256 * block)
         return company * tokens / (company * alone + shared)

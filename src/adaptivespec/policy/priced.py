@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import ClassVar, Literal, cast
 
-from pydantic import Field, field_validator
+from pydantic import Field, field_validator, model_validator
 
 from adaptivespec.core.draft import Draft
 from adaptivespec.core.errors import ConfigError
@@ -75,6 +75,14 @@ class PricedOptions(PolicyOptions):
         if list(sizes) != sorted(set(sizes)) or sizes[0] < 1:
             raise ValueError(f"must rise and be at least 1, got {list(sizes)}")
         return sizes
+
+    @model_validator(mode="after")
+    def _some_size_fits(self) -> PricedOptions:
+        if self.sizes[0] > self.num_draft_tokens:
+            raise ValueError(
+                f"sizes begin with {self.sizes[0]}, above num_draft_tokens, {self.num_draft_tokens}"
+            )
+        return self
 
     @field_validator("arms")
     @classmethod

@@ -290,6 +290,7 @@ def test_two_in_a_hundred_rounds_look_deeper():
     ("spec", "field"),
     [
         ("priced:sizes=[4,2]", "sizes"),
+        ("priced:sizes=[64,128]", "num_draft_tokens"),
         ("priced:sizes=[0,2]", "sizes"),
         ("priced:num_draft_tokens=0", "num_draft_tokens"),
         ("priced:prior=0", "prior"),

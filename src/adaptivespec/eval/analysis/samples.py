@@ -57,7 +57,19 @@ class Samples:
                 samples.noise.setdefault(place.arm, {}).setdefault(key, row)
             elif place.phase == "speed":
                 samples.speed.setdefault(place.arm, {})[(*key, place.restart)] = row
+        told = [arm.model_copy(update={"lossless": samples._promise(arm)}) for arm in settings.arms]
+        samples.settings = settings.model_copy(update={"arms": told})
         return samples
+
+    def _promise(self, arm: ArmSettings) -> bool | None:
+        """Whether an arm's text is the target's own: by its rule, else by what its answers say."""
+        if arm.lossless is not None:
+            return arm.lossless
+        rows = [*self.quality.get(arm.name, {}).values(), *self.speed.get(arm.name, {}).values()]
+        said = {row.answer.lossless for row in rows if row.answer.error is None}
+        if False in said:
+            return False
+        return True if said == {True} else None
 
     @property
     def tasks(self) -> list[str]:

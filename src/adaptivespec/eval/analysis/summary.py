@@ -115,6 +115,7 @@ class Summary:
 def analyse(settings: Settings, rows: Iterable[Row]) -> Summary:
     """All figures of a run. What it lacks is None; nothing is guessed and nothing fails for it."""
     samples = Samples.of(settings, rows)
+    settings = samples.settings
     noise = noise_lines(samples)
     cells = []
     for arm in settings.arms:
