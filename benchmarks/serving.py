@@ -55,8 +55,8 @@ class Level:
 async def _one(port: int, topic: str, tokens: int) -> tuple[int, float, float]:
     """Tokens of an answer, seconds to its first and seconds between the others.
 
-    By hand: the client runs on the same processor, and one that parses every chunk takes a good part
-    of what it measures.
+    By hand: the client runs on the same processor, and one that parses every chunk takes a good
+    part of what it measures.
     """
     body = {
         "messages": [{"role": "user", "content": f"Write a few sentences about {topic}."}],

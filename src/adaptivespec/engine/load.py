@@ -27,8 +27,8 @@ class DraftLoad:
 
         tokens / second = R (1 + p + ... + p^d) / (R (host + d draft) + verify(R (1 + d)))
 
-    The profile gives draft and verify.  p, and what a step costs beside its passes, are learnt from the
-    steps that are taken: a busy host makes few steps of many tokens worth more.
+    The profile gives draft and verify.  p, and what a step costs beside its passes, are learnt from
+    the steps that are taken: a busy host makes few steps of many tokens worth more.
 
     Args:
         costs: of this machine.
