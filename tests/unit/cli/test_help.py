@@ -15,7 +15,7 @@ from adaptivespec.cli.main import app
 try:
     app(sys.argv[1:], prog_name="adaptivespec")
 finally:
-    heavy = {"torch", "numpy", "transformers", "prompt_toolkit", "tokenizers"} & set(sys.modules)
+    heavy = {"torch", "numpy", "prompt_toolkit", "tokenizers", "fastapi", "openai", "httpx2"} & set(sys.modules)
     print("HEAVY", sorted(heavy))
 """
 
@@ -33,11 +33,14 @@ def test_without_arguments_help_is_shown(run):
 
 
 @pytest.mark.parametrize(
-    "arguments", [["--help"], ["generate", "--help"], ["chat", "--help"], ["replay", "--help"]]
+    "command", [[], ["generate"], ["chat"], ["replay"], ["serve"], ["conform"]], ids="".join
 )
-def test_help_loads_nothing_heavy(arguments):
+def test_help_loads_nothing_heavy(command):
     done = subprocess.run(
-        [sys.executable, "-c", PROBE, *arguments], capture_output=True, text=True, check=True
+        [sys.executable, "-c", PROBE, *command, "--help"],
+        capture_output=True,
+        text=True,
+        check=True,
     )
     assert done.stdout.endswith("HEAVY []\n")
 
