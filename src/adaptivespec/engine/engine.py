@@ -14,7 +14,7 @@ from adaptivespec.core.errors import ConfigError
 from adaptivespec.draft.base import Drafter
 from adaptivespec.draft.eagle3_checkpoint import Eagle3Checkpoint
 from adaptivespec.engine.costs import FULL, QUICK, cached, machine_key, measure
-from adaptivespec.engine.jobs import Job, make_job, mask_of
+from adaptivespec.engine.jobs import make_job, mask_of
 from adaptivespec.engine.loading import SHIPPED_HEADS, Backend, context_limit, find_head
 from adaptivespec.engine.result import GenerationResult
 from adaptivespec.engine.session import Session
@@ -203,60 +203,7 @@ class Engine:
         """Answer `prompt` piece by piece, in the cache of `session`; options as in `job`."""
         return Stream(session or self.session(), self.job(prompt, **options))
 
-    def job(
-        self,
-        prompt: str | Sequence[int],
-        *,
-        raw: bool = False,
-        rule: str | Rule = "strict",
-        kappa: float | None = None,
-        rule_options: Mapping[str, Any] | None = None,
-        policy: str | Policy = "auto",
-        policy_options: Mapping[str, Any] | None = None,
-        logprobs: bool = False,
-        top_logprobs: int = 0,
-        trace: bool = False,
-        record: tuple[int, int] | None = None,
-        progress: ProgressCallback | None = None,
-        **sampling: Any,
-    ) -> Job:
-        """Check a request, to be answered by `Stream` or together with others.
-
-        Args:
-            prompt: text, put into the model's chat template unless `raw`, or token ids as they are.
-            rule: "strict" (the default, lossless), "margin", a preset ("paper", "safe"), a spelling
-                such as "margin:0.2", or a Rule.
-            kappa: threshold of the margin rule; `rule_options` for everything else of a rule.
-            policy: "auto", "none", "chain", "static", "eagle2", "dcs", a spelling such as
-                "static:5,4,16", or a Policy, with `policy_options`.
-            logprobs: give the target's log probability of every token.
-            top_logprobs: and that of so many likeliest ones at its place, at most 20.
-            trace: keep a record of every step, trees included, in the result.
-            record: (width, depth) of a tree drafted at every position, for replay; needs `trace`.
-            progress: called with ProgressEvent while the prompt is read.
-            sampling: fields of SamplingParams: max_tokens, temperature, top_p, top_k, min_p, seed,
-                stop, penalties and so on.
-
-        Raises:
-            PromptError, ContextLengthError: the prompt is empty or does not fit.
-            ConfigError: an option is unknown or out of bounds.
-        """
-        return make_job(
-            self,
-            prompt,
-            raw=raw,
-            rule=rule,
-            kappa=kappa,
-            rule_options=rule_options,
-            policy=policy,
-            policy_options=policy_options,
-            logprobs=logprobs,
-            top_logprobs=top_logprobs,
-            trace=trace,
-            record=record,
-            progress=progress,
-            **sampling,
-        )
+    job = make_job
 
     def make_policy(self, policy: str | Policy, options: Mapping[str, Any] | None = None) -> Policy:
         """The policy that requests asking for this one get; "auto" is the target's own."""

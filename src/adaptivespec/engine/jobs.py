@@ -110,7 +110,27 @@ def make_job(
     progress: ProgressCallback | None = None,
     **sampling: Any,
 ) -> Job:
-    """`Engine.job`."""
+    """Check a request, to be answered by `Stream` or together with others.
+
+    Args:
+        prompt: text, put into the model's chat template unless `raw`, or token ids as they are.
+        rule: "strict" (the default, lossless), "margin", a preset ("paper", "safe"), a spelling
+            such as "margin:0.2", or a Rule.
+        kappa: threshold of the margin rule; `rule_options` for everything else of a rule.
+        policy: "auto", "none", "chain", "static", "eagle2", "dcs", a spelling such as
+            "static:5,4,16", or a Policy, with `policy_options`.
+        logprobs: give the target's log probability of every token.
+        top_logprobs: and that of so many likeliest ones at its place, at most 20.
+        trace: keep a record of every step, trees included, in the result.
+        record: (width, depth) of a tree drafted at every position, for replay; needs `trace`.
+        progress: called with ProgressEvent while the prompt is read.
+        sampling: fields of SamplingParams: max_tokens, temperature, top_p, top_k, min_p, seed,
+            stop, penalties and so on.
+
+    Raises:
+        PromptError, ContextLengthError: the prompt is empty or does not fit.
+        ConfigError: an option is unknown or out of bounds.
+    """
     params = _params(sampling)
     if not 0 <= top_logprobs <= MOST_TOP_LOGPROBS:
         raise ConfigError(
