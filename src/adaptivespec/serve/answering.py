@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from abc import ABC, abstractmethod
 from collections.abc import AsyncGenerator, Coroutine, Sequence
 from contextlib import aclosing, suppress
 from typing import TYPE_CHECKING, Any
@@ -37,7 +38,7 @@ class ClientGoneError(Exception):
     """The client left, or accepts nothing."""
 
 
-class _Answer(Response):
+class _Answer(Response, ABC):
     """Tickets that end with the response, whatever ends it."""
 
     def __init__(
@@ -57,8 +58,9 @@ class _Answer(Response):
                 ticket.cancel()
                 watch.end()
 
+    @abstractmethod
     async def _answer(self, scope: Scope, send: Send) -> None:
-        raise NotImplementedError
+        """Send the response."""
 
     async def _while_connected(self, receive: Receive, work: Coroutine[Any, Any, None]) -> None:
         """Do the work; cancel it when the client leaves before it is done."""
