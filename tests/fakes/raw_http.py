@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import socket
 import threading
 import time
@@ -69,6 +70,22 @@ def post(body: dict[str, Any] | bytes, *lines: str, path: str = "/v1/completions
     content = body if isinstance(body, bytes) else json.dumps(body).encode()
     headers = ["Content-Type: application/json", f"Content-Length: {len(content)}", *lines]
     return head(path, *headers) + content
+
+
+def read_one(connection: socket.socket) -> bytes:
+    """One response that has a length; the connection may go on."""
+    received = b""
+    while b"\r\n\r\n" not in received:
+        piece = connection.recv(65536)
+        assert piece, received
+        received += piece
+    start, _, content = received.partition(b"\r\n\r\n")
+    (length,) = re.findall(rb"(?im)^content-length: (\d+)", start)
+    while len(content) < int(length):
+        piece = connection.recv(65536)
+        assert piece, received
+        content += piece
+    return start + b"\r\n\r\n" + content
 
 
 def read_all(connection: socket.socket) -> bytes:

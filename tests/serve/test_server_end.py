@@ -14,7 +14,7 @@ from adaptivespec.serve.app import create_app
 from adaptivespec.serve.run import Server, bind
 from adaptivespec.serve.service import Service
 from adaptivespec.serve.settings import ServeSettings
-from fakes.raw_http import BODY, Gated, connect, head, post, read_all, until
+from fakes.raw_http import BODY, Gated, connect, head, post, read_all, read_one, until
 from fakes.serving import MODEL, Served, counting
 
 
@@ -46,18 +46,18 @@ def test_at_the_end_answers_under_way_are_finished_and_new_ones_refused():
     with ending(60) as (served, target, server, thread):
         with connect(served) as running, connect(served) as kept:
             kept.sendall(head("/health", method="GET"))
-            assert b'"ok"' in kept.recv(2000)
+            assert b'"ok"' in read_one(kept)
             running.sendall(post({**BODY, "stream": True}, "Connection: close"))
             until(lambda: served.service.running == 1)
             server.stop()
             until(lambda: served.service.draining)
             kept.sendall(post(BODY))
-            refused = kept.recv(4000)
+            refused = read_one(kept)
             assert refused.startswith(b"HTTP/1.1 503")
             assert b"retry-after" in refused.lower()
             assert b'"draining"' in refused
             kept.sendall(head("/health", method="GET"))
-            assert kept.recv(2000).startswith(b"HTTP/1.1 503")
+            assert read_one(kept).startswith(b"HTTP/1.1 503")
             target.release()
             assert read_all(running).rstrip(b"\r\n0").endswith(b"data: [DONE]")
         thread.join(20)
@@ -86,6 +86,16 @@ def test_a_second_signal_ends_at_once():
         server.stop()
         until(lambda: served.service.draining)
         server.stop()
+        thread.join(20)
+        assert not thread.is_alive()
+
+
+def test_signals_that_come_faster_than_they_are_handled():
+    with ending(600) as (served, _, server, thread), connect(served) as streamed:
+        streamed.sendall(post({**BODY, "stream": True}))
+        until(lambda: served.service.running == 1)
+        for _ in range(5):
+            server.stop()
         thread.join(20)
         assert not thread.is_alive()
 

@@ -157,7 +157,8 @@ class _Uvicorn(uvicorn.Server):
     def _end(self) -> None:
         if self._ending is not None:
             self._ending.cancel()
-        self._ending = asyncio.ensure_future(self._then_exit(self._endings[self.signals - 1]))
+        reached = min(self.signals, len(self._endings))  # more may have come since it was scheduled
+        self._ending = asyncio.ensure_future(self._then_exit(self._endings[reached - 1]))
 
     async def _then_exit(self, ending: Callable[[], Coroutine[Any, Any, None]]) -> None:
         await ending()
