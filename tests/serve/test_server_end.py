@@ -90,7 +90,7 @@ def test_a_second_signal_ends_at_once():
         assert not thread.is_alive()
 
 
-def test_signals_that_come_faster_than_they_are_handled():
+def test_signals_that_come_faster_than_they_are_handled(caplog):
     with ending(600) as (served, _, server, thread), connect(served) as streamed:
         streamed.sendall(post({**BODY, "stream": True}))
         until(lambda: served.service.running == 1)
@@ -98,6 +98,7 @@ def test_signals_that_come_faster_than_they_are_handled():
             server.stop()
         thread.join(20)
         assert not thread.is_alive()
+        assert [record.message for record in caplog.records if record.name == "asyncio"] == []
 
 
 def test_an_address_in_use_is_an_error_with_a_remedy():
