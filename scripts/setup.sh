@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Makes .venv and installs the package into it:  scripts/setup.sh [EXTRA]
-# EXTRA is test, eval, serve, conform, lint, hub, dev, bench or wheel.
+# EXTRA is test, eval, serve, conform, docs, lint, hub, dev, bench or wheel.
 # Running it again costs nothing, and needs no network, while pyproject.toml and constraints.txt
 # are unchanged. PYTHON names the interpreter to build from (3.11 or newer).
 set -euo pipefail
@@ -8,8 +8,8 @@ cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
 extra="${1:-}"
 case "$extra" in
-    '' | test | eval | serve | conform | lint | hub | dev | bench | wheel) ;;
-    *) echo "setup.sh: unknown extra '$extra'; choose test, eval, serve, conform, lint, hub, dev, bench or wheel" >&2; exit 2 ;;
+    '' | test | eval | serve | conform | docs | lint | hub | dev | bench | wheel) ;;
+    *) echo "setup.sh: unknown extra '$extra'; choose test, eval, serve, conform, docs, lint, hub, dev, bench or wheel" >&2; exit 2 ;;
 esac
 
 find_python() {
@@ -31,7 +31,7 @@ stamped() { [ "$(cat ".venv/.installed-$1" 2>/dev/null)" = "$stamp" ]; }
 
 if venv_works; then
     case "$extra" in
-        '') enough="base test eval serve conform lint hub dev bench wheel" ;;
+        '') enough="base test eval serve conform docs lint hub dev bench wheel" ;;
         test) enough="test dev bench" ;;
         eval | serve | conform) enough="$extra test dev bench" ;;
         bench | wheel) enough="$extra" ;;

@@ -14,8 +14,10 @@ from adaptivespec.cli import (
     calibrate,
     chat,
     conform,
+    convert_head,
     display,
     generate,
+    inspect,
     models,
     policies,
     profile,
@@ -76,6 +78,8 @@ app.command("policies", epilog=policies.EPILOG)(policies.policies)
 app.command("profile", epilog=profile.EPILOG)(profile.profile)
 app.command("replay", epilog=replay.EPILOG)(replay.replay)
 app.add_typer(models.app, name="models")
+app.command("inspect", epilog=inspect.EPILOG)(inspect.inspect_checkpoint)
+app.command("convert-head", epilog=convert_head.EPILOG)(convert_head.convert_head)
 if find_spec("adaptivespec.cli.train_head") is not None:
     from adaptivespec.cli import train_head, train_judge
 

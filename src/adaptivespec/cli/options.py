@@ -94,7 +94,8 @@ class ModelOptions:
             "--draft-model",
             panel=MODEL,
             env="DRAFT_MODEL",
-            help="An EAGLE-3 head: a directory or a hub id. Missing: the embedded model's own.",
+            help="An EAGLE-3 head: a directory, a .safetensors file or a hub id. Missing: the "
+            "embedded model's own.",
         ),
     ] = None
     backend: Annotated[

@@ -19,10 +19,10 @@ State = TypeVar("State")
 class Drafter(ABC, Generic[State]):
     """Proposes trees.  A state belongs to one sequence; the drafter itself keeps none.
 
-    Order of calls per sequence: `new_state`, then `observe` with what the target has committed,
-    then per step `confidence` (when a policy wants it) and `draft`, then `observe` again.  Work
-    is done when it is asked for: `observe` only notes what happened, so a run of steps that draft
-    nothing costs nothing until the next draft.
+    Order of calls per sequence: `new_state`, `begin` for each prompt, then `observe` with what the
+    target has committed, then per step `confidence` (when a policy wants it) and `draft`, then
+    `observe` again.  Work is done when it is asked for: `observe` only notes what happened, so a
+    run of steps that draft nothing costs nothing until the next draft.
     """
 
     #: Target layers whose incoming residual stream `observe` needs; empty when none.
@@ -31,6 +31,9 @@ class Drafter(ABC, Generic[State]):
     @abstractmethod
     def new_state(self, capacity: int) -> State:
         """State for one sequence with room for `capacity` positions; it grows when it must."""
+
+    def begin(self, state: State, first: int) -> None:
+        """Note a prompt's first token, which `observe` never says; before its first row."""
 
     @abstractmethod
     def length(self, state: State) -> int:

@@ -85,18 +85,33 @@ class Eagle3Drafter(Drafter[Eagle3State]):
                 )
             return tensor.to(self.device)
 
+        def gain(name: str, used: bool = True) -> Tensor:
+            return w(name) if used else torch.ones(c.hidden_size, device=self.device)
+
         self.embedding = own_or("embed_tokens", embedding).to(dtype)
-        self.fc = Linear(w("fc").to(dtype))
+        fc = w("fc")
+        if c.norm_before_fc:
+            fc = fold_gain(fc, w("input_norm"))
+        if c.fc_norm:
+            fc = fold_gain(fc, torch.cat([w(f"fc_norm.{i}") for i in range(c.num_taps)]))
+        self.fc = Linear(fc.to(dtype))
         qkv = torch.cat([w(f"{LAYER}.self_attn.{name}_proj") for name in "qkv"])
-        gains = torch.cat([w(f"{LAYER}.input_layernorm"), w(f"{LAYER}.hidden_norm")])
+        feature_gain = w(f"{LAYER}.hidden_norm")
+        first = gain(f"{LAYER}.input_layernorm", c.use_input_layernorm_in_first_layer)
+        gains = torch.cat([first, feature_gain])
+        self.feature_gain = feature_gain.to(dtype)
         self.qkv = Linear(fold_gain(qkv, gains).to(dtype))
         self.o = Linear(w(f"{LAYER}.self_attn.o_proj").to(dtype))
         gate_up = torch.cat([w(f"{LAYER}.mlp.gate_proj"), w(f"{LAYER}.mlp.up_proj")])
-        gain = w(f"{LAYER}.post_attention_layernorm")
-        self.gate_up = Linear(fold_gain(gate_up, gain).to(dtype))
+        gate_up = fold_gain(gate_up, w(f"{LAYER}.post_attention_layernorm"))
+        self.gate_up = Linear(gate_up.to(dtype))
         self.down = Linear(w(f"{LAYER}.mlp.down_proj").to(dtype))
-        self.lm_head = Linear(fold_gain(own_or("lm_head", lm_head), w("norm")).to(dtype))
+        last = gain("norm", c.use_last_layernorm)
+        borrowed = self.embedding if c.tie_word_embeddings else lm_head
+        self.lm_head = Linear(fold_gain(own_or("lm_head", borrowed), last).to(dtype))
+        self.output_gain = last.to(dtype)
         self.norm = RMSNorm(c.hidden_size, c.rms_norm_eps, self.device)
+        self.norm_taps = RMSNorm(c.num_taps * c.hidden_size, c.rms_norm_eps, self.device)
         self.rope = Rope(
             c.head_dim, c.rope_theta, max_positions, dtype, c.rope_scaling, self.device
         )
@@ -168,7 +183,7 @@ class Eagle3Drafter(Drafter[Eagle3State]):
             if rows > growth.level:
                 mask = additive_mask(visible, cache.length, self.groups, self.dtype)
             positions = torch.full((width,), cache.length + growth.level - 1, device=self.device)
-            feature = hidden.index_select(0, source)
+            feature = self._fed_back(hidden.index_select(0, source))
             hidden = self._pass(feature, growth.frontier_tokens, positions, cache, start, mask)
             logits = self._logits(hidden)
 
@@ -177,7 +192,7 @@ class Eagle3Drafter(Drafter[Eagle3State]):
         """Run the pending rows; the feature of the last one and the logits after the root."""
         if state.view is None:
             cache = state.cache
-            features = self.fc(torch.cat(state.taps).to(self.dtype))
+            features = self.fc(self._normed_taps(torch.cat(state.taps).to(self.dtype)))
             tokens = torch.tensor(state.tokens, device=self.device)
             cache.reserve(cache.length + tokens.shape[0])
             for feature, chunk in zip(
@@ -209,15 +224,33 @@ class Eagle3Drafter(Drafter[Eagle3State]):
         end = start + rows
         q_end, k_end = c.num_heads, c.num_heads + c.num_kv_heads
         embedded = F.embedding(tokens, self.embedding)
-        x = torch.cat((self.norm(embedded), self.norm(feature)), -1)  # [R, 2H]
+        normed = self.norm(feature)
+        if c.use_input_layernorm_in_first_layer:
+            embedded = self.norm(embedded)
+        x = torch.cat((embedded, normed), -1)  # [R, 2H]
         qkv = self.qkv(x).view(rows, k_end + c.num_kv_heads, c.head_dim)
         qk = rotate(qkv[:, :k_end], *self.rope.at(positions))
         k, v = cache.k[0, :, :end], cache.v[0, :, :end]
         k[:, start:] = qk[:, q_end:].transpose(0, 1)
         v[:, start:] = qkv[:, k_end:].transpose(0, 1)
-        x = feature + self.o(attend(qk[:, :q_end], k, v, mask))
+        residual = normed * self.feature_gain if c.norm_before_residual else feature
+        x = residual + self.o(attend(qk[:, :q_end], k, v, mask))
         gate, up = self.gate_up(self.norm(x)).chunk(2, -1)
         return x + self.down(F.silu(gate) * up)
 
     def _logits(self, hidden: Tensor) -> Tensor:
-        return self.lm_head(self.norm(hidden)).float()
+        if self.config.use_last_layernorm:
+            hidden = self.norm(hidden)
+        return self.lm_head(hidden).float()
+
+    def _normed_taps(self, taps: Tensor) -> Tensor:
+        """Taps `[R, taps * H]` as `fc` takes them; the gains are in its weight."""
+        if self.config.norm_before_fc:
+            return self.norm_taps(taps)
+        if self.config.fc_norm:
+            return self.norm(taps.unflatten(-1, (self.config.num_taps, -1))).flatten(-2)
+        return taps
+
+    def _fed_back(self, hidden: Tensor) -> Tensor:
+        """The layer's own output `[R, H]` in the place of a feature of the target."""
+        return self.norm(hidden) * self.output_gain if self.config.norm_output else hidden

@@ -66,10 +66,12 @@ class NativeDraftState:
 
 
 def serves(config: Eagle3Config) -> bool:
-    """Whether the native engine runs a head of these sizes."""
+    """Whether the native engine runs a head of these sizes, with these norms."""
     width = config.num_heads * config.head_dim
     return (
-        config.head_dim % 16 == 0
+        not config.flags()
+        and not config.tie_word_embeddings
+        and config.head_dim % 16 == 0
         and config.head_dim <= 256
         and not any(n % 32 for n in (config.hidden_size, config.intermediate_size, width))
     )

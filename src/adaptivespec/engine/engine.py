@@ -15,14 +15,19 @@ from adaptivespec.draft.base import Drafter
 from adaptivespec.draft.eagle3_checkpoint import Eagle3Checkpoint
 from adaptivespec.engine.costs import FULL, QUICK, cached, machine_key, measure
 from adaptivespec.engine.jobs import make_job, mask_of
-from adaptivespec.engine.loading import SHIPPED_HEADS, Backend, context_limit, find_head
+from adaptivespec.engine.loading import (
+    SHIPPED_HEADS,
+    Backend,
+    context_limit,
+    find_head,
+    read_config,
+)
 from adaptivespec.engine.result import GenerationResult
 from adaptivespec.engine.session import Session
 from adaptivespec.engine.stream import Stream
 from adaptivespec.engine.target import Target
 from adaptivespec.engine.tokens import Tokenizer
 from adaptivespec.engine.weights import ProgressCallback, resolve_model
-from adaptivespec.engine.weights.config import ModelConfig
 from adaptivespec.engine.weights.store import cache_root
 from adaptivespec.policy import make_policy
 from adaptivespec.policy.base import Policy
@@ -83,7 +88,8 @@ class Engine:
             draft_model: an EAGLE-3 head, a directory or hub id; None for the one that the package
                 ships for the embedded model, else plain decoding.
             backend: "torch", "native" for the compiled CPU engine (docs/native.md), or "auto":
-                native where it can serve, else torch, with a FallbackWarning that says why.
+                native where it can serve, else torch, with a FallbackWarning that says why. A
+                model of no family of ours runs in transformers, if it is installed.
             dtype: of torch "auto" (bfloat16 where the CPU has it, else float32), "bfloat16" or
                 "float32"; of native "auto" (8-bit activations) or "exact" (16-bit).
             device: "cpu".
@@ -111,7 +117,7 @@ class Engine:
             "progress": progress,
         }
         found = resolve_model(model, revision=revision, **hub)
-        config = ModelConfig.from_dir(found.path)
+        config = read_config(found.path)
         limit = context_limit(max_model_len, config.max_position_embeddings)
         tokenizer = Tokenizer.from_dir(found.path)
         head_path = find_head(draft_model, found.name, hub)

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from importlib.resources import files
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 
@@ -25,8 +25,12 @@ from adaptivespec.engine.model.torch_target import TorchTarget
 from adaptivespec.engine.target import Target
 from adaptivespec.engine.weights import resolve_model
 from adaptivespec.engine.weights.config import ModelConfig
+from adaptivespec.engine.weights.families import UnservedModelError
 from adaptivespec.engine.weights.load import load_weights
 from adaptivespec.engine.weights.progress import ProgressCallback, ProgressEvent, silent
+
+if TYPE_CHECKING:
+    from adaptivespec.engine.model.transformers_model import TransformersConfig
 
 BACKENDS = ("torch", "native", "auto")
 #: Activations of the native engine by the name of a dtype, and what stands in for it in torch.
@@ -91,9 +95,17 @@ class Backend:
             return native._without_native(error)
         return native
 
-    def for_model(self, config: ModelConfig, limit: int) -> Backend:
-        """This backend; torch, after a FallbackWarning, where native is optional and does not
-        serve such a model."""
+    def for_model(self, config: ModelConfig | TransformersConfig, limit: int) -> Backend:
+        """This backend, or after a FallbackWarning what serves in its place: torch where native is
+        optional and does not serve such a model, transformers where neither does.
+
+        Raises:
+            ConfigError: native was asked for and does not serve it, or texts of `limit` tokens
+                outgrow the model's sliding window.
+        """
+        if not isinstance(config, ModelConfig):
+            return self._without_ours(config)
+        config.require_whole_context(limit)
         if self.optional:
             from adaptivespec.engine.model.native_model import native_config
 
@@ -116,12 +128,37 @@ class Backend:
         dtype = STAND_INS[self.dtype]
         return Backend("torch", dtype, precision(dtype))
 
+    def _without_ours(self, config: TransformersConfig) -> Backend:
+        """Transformers in place of ours; raises where native was asked for by name."""
+        if self.name == "native" and not self.optional:
+            raise ConfigError(
+                f"native does not serve this model: {config.reason.message}",
+                field="backend",
+                remedy="Use backend torch or auto, where transformers serves it",
+            )
+        warnings.warn(
+            f"transformers serves, which is slower: {config.reason.message}",
+            FallbackWarning,
+            stacklevel=4,  # who called Engine.from_pretrained
+        )
+        dtype = STAND_INS.get(self.dtype, self.dtype)
+        return Backend("transformers", dtype, precision(dtype))
+
     def load(
-        self, path: Path, config: ModelConfig, limit: int, head: Eagle3Checkpoint | None
+        self,
+        path: Path,
+        config: ModelConfig | TransformersConfig,
+        limit: int,
+        head: Eagle3Checkpoint | None,
     ) -> tuple[Target[Any], Drafter[Any] | None]:
         """The target and, with a head, its drafter."""
         target: Target[Any]
-        if self.name == "torch":
+        if not isinstance(config, ModelConfig):
+            from adaptivespec.engine.model.transformers_model import load_model
+            from adaptivespec.engine.model.transformers_target import TransformersTarget
+
+            target = TransformersTarget(load_model(path, self.torch_dtype), limit)
+        elif self.name == "torch":
             target = TorchTarget(
                 Llama(load_weights(path, config), config, self.torch_dtype, limit), limit
             )
@@ -136,7 +173,7 @@ class Backend:
 
 
 def drafter_for(target: Target[Any], head: Eagle3Checkpoint) -> Drafter[Any]:
-    """The drafter of `head` beside a target of either backend.
+    """The drafter of `head` beside a target of any backend.
 
     A head of sizes that the native engine does not run is run in torch.
     """
@@ -144,6 +181,8 @@ def drafter_for(target: Target[Any], head: Eagle3Checkpoint) -> Drafter[Any]:
     lender: Any = target
     if isinstance(target, TorchTarget):
         lender, dtype = target.model, target.dtype
+    elif target.backend == "transformers":
+        dtype = target.dtype
     else:
         from adaptivespec.draft.eagle3_native import NativeEagle3Drafter, serves
         from adaptivespec.native.library import Mode
@@ -197,6 +236,22 @@ def _bf16_is_native() -> bool:
         return bool(torch.ops.mkldnn._is_mkldnn_bf16_supported())
     except (AttributeError, RuntimeError):
         return False
+
+
+def read_config(path: Path) -> ModelConfig | TransformersConfig:
+    """The config of a model directory or GGUF file, of our own families or of transformers'.
+
+    Raises:
+        ConfigError, CheckpointError: as `ModelConfig.from_dir` and `TransformersConfig.read`.
+    """
+    try:
+        return ModelConfig.from_dir(path)
+    except UnservedModelError as error:
+        if path.suffix == ".gguf":
+            raise
+        from adaptivespec.engine.model.transformers_model import TransformersConfig
+
+        return TransformersConfig.read(path, error)
 
 
 def context_limit(asked: int | None, limit: int) -> int:

@@ -67,6 +67,8 @@ class Session:
         self.target.truncate(self.cache, keep)
         if self.drafter is not None:
             self.drafter.truncate(self.draft_state, keep)
+        if self._active is not None:
+            self._active.begin(self.draft_state, prompt[0])
         del self.tokens[keep:]
         self.unread, self._last = list(prompt[keep:]), None
         return keep

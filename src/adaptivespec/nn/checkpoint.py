@@ -94,6 +94,10 @@ class SafetensorsFile:
         """Name -> shape of every tensor, from the header alone (no tensor is read)."""
         return {name: tuple(self._handle.get_slice(name).get_shape()) for name in self.names}
 
+    def dtypes(self) -> dict[str, str]:
+        """Name -> type of every tensor, as the format spells it ("BF16"), from the header alone."""
+        return {name: str(self._handle.get_slice(name).get_dtype()) for name in self.names}
+
     def require_floating(self, names: Iterable[str] | None = None) -> None:
         """Raise CheckpointError unless ``names`` (default: all) are F64, F32, F16 or BF16."""
         wrong = []

@@ -19,20 +19,21 @@ ROWS_HINT = 16
 
 
 class Linear:
-    """`y = x @ weight.T` without a bias, the weight packed where that is possible.
+    """`y = x @ weight.T`, plus `bias [out]` if there is one; the weight packed where possible.
 
     Call it with `x [R, in]` of the weight's dtype; the result is `[R, out]`.
     """
 
-    def __init__(self, weight: Tensor) -> None:
+    def __init__(self, weight: Tensor, bias: Tensor | None = None) -> None:
         self.out_features, self.in_features = weight.shape
         self.packed = weight.device.type == "cpu" and packing_works(weight.dtype)
+        self.bias = bias
         self.weight = _pack(weight.contiguous()) if self.packed else weight.contiguous()
 
     def __call__(self, x: Tensor) -> Tensor:
         if self.packed:
-            return torch.ops.mkldnn._linear_pointwise(x, self.weight, None, "none", [], "")
-        return F.linear(x, self.weight)
+            return torch.ops.mkldnn._linear_pointwise(x, self.weight, self.bias, "none", [], "")
+        return F.linear(x, self.weight, self.bias)
 
 
 def _pack(weight: Tensor) -> Tensor:

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from adaptivespec.core.errors import CheckpointError, ConfigError
 from adaptivespec.engine.weights.config import ModelConfig
+from adaptivespec.engine.weights.families import FAMILIES, UnservedModelError
 
 VALID: dict[str, Any] = {
     "model_type": "llama",
@@ -56,6 +57,53 @@ def test_head_dim_need_not_be_hidden_over_heads():
     assert made.tensor_shapes()["model.layers.1.self_attn.q_proj.weight"] == (64, 32)
     assert made.tensor_shapes()["model.layers.1.self_attn.o_proj.weight"] == (32, 64)
     assert made.tensor_shapes()["model.layers.1.self_attn.k_proj.weight"] == (32, 32)
+
+
+def test_what_a_family_has_beyond_llama():
+    llama, qwen2, qwen3 = (config(model_type=name) for name in ("llama", "qwen2", "qwen3"))
+    assert set(qwen2.tensor_shapes()) - set(llama.tensor_shapes()) == {
+        f"model.layers.{i}.self_attn.{name}_proj.bias" for i in range(2) for name in "qkv"
+    }
+    assert set(qwen3.tensor_shapes()) - set(llama.tensor_shapes()) == {
+        f"model.layers.{i}.self_attn.{name}_norm.weight" for i in range(2) for name in "qk"
+    }
+    assert (qwen2.head_dim, qwen3.head_dim) == (8, 128)
+    assert config(model_type="qwen3", head_dim=16).head_dim == 16
+    silent = config(model_type="mistral", num_attention_heads=8, num_key_value_heads=None)
+    assert silent.num_kv_heads == 8
+
+
+QWEN = {"model_type": "qwen2", "use_sliding_window": True, "sliding_window": 16}
+
+
+@pytest.mark.parametrize(
+    ("changes", "window"),
+    [
+        ({"model_type": "mistral", "sliding_window": 64}, 64),
+        ({"model_type": "mistral"}, 4096),
+        ({"sliding_window": 64}, None),  # no Llama has one, whatever is written there
+        (QWEN | {"max_window_layers": 1}, 16),
+        (QWEN | {"max_window_layers": 0}, 16),
+        (QWEN | {"max_window_layers": 2}, None),
+        (QWEN, None),
+        (QWEN | {"use_sliding_window": False, "max_window_layers": 0}, None),
+        (QWEN | {"layer_types": ["full_attention", "sliding_attention"]}, 16),
+        (QWEN | {"layer_types": ["full_attention"] * 2, "max_window_layers": 0}, None),
+    ],
+)
+def test_sliding_windows(changes, window):
+    made = config(**changes)
+    assert made.sliding_window == window
+    made.require_whole_context(window or 10**9)
+    if window is not None:
+        with pytest.raises(ConfigError, match=f"at most {window}") as caught:
+            made.require_whole_context(window + 1)
+        assert caught.value.field == "max_model_len"
+
+
+def test_a_window_that_is_null_is_none():
+    made = ModelConfig.from_dict(VALID | {"model_type": "mistral", "sliding_window": None})
+    assert made.sliding_window is None
 
 
 @pytest.mark.parametrize(
@@ -110,18 +158,34 @@ def test_end_tokens_of_both_files_are_merged(tmp_path, eos, generation, expected
 @pytest.mark.parametrize(
     ("changes", "match"),
     [
-        ({"model_type": "qwen3"}, "'qwen3' is not supported.*What works: llama"),
+        (
+            {"model_type": "qwen3_moe"},
+            "'qwen3_moe' is not supported.*What works: llama, mistral, qwen2, qwen3.*transformers",
+        ),
         ({"model_type": None}, "model_type None"),
-        ({"attention_bias": True}, "attention_bias = true is not supported yet"),
-        ({"mlp_bias": True}, "mlp_bias = true is not supported yet"),
+        ({"model_type": ["llama"]}, "model_type .'llama'."),
+        ({"num_local_experts": 8}, "num_local_experts = 8 .a mixture of experts. is not supported"),
+        ({"attention_bias": True}, "attention_bias = true is not supported"),
+        ({"model_type": "qwen3", "attention_bias": True}, "attention_bias = true"),
+        ({"mlp_bias": True}, "mlp_bias = true is not supported"),
         ({"hidden_act": "gelu"}, "'gelu' is not supported"),
-        ({"quantization_config": {"quant_method": "awq"}}, "quantised safetensors"),
         ({"rope_scaling": {"rope_type": "yarn", "factor": 2.0}}, "'yarn'.*default, linear, llama3"),
+        ({"rope_scaling": {"type": "dynamic", "factor": 2.0}}, "'dynamic' is not supported"),
+        ({"rope_parameters": {"full_attention": {"rope_type": "default"}}}, "differs by layer"),
+        ({"partial_rotary_factor": 0.5}, "partial_rotary_factor = 0.5"),
+        ({"rope_parameters": {"partial_rotary_factor": 0.5}}, "partial_rotary_factor = 0.5"),
     ],
 )
-def test_unsupported(changes, match):
-    with pytest.raises(ConfigError, match=match) as caught:
+def test_what_our_forwards_lack_is_told_apart(changes, match):
+    with pytest.raises(UnservedModelError, match=match) as caught:
         config(**changes)
+    assert caught.value.field == "config.json"
+
+
+def test_quantised_safetensors_are_refused():
+    with pytest.raises(ConfigError, match="quantised safetensors") as caught:
+        config(quantization_config={"quant_method": "awq"})
+    assert not isinstance(caught.value, UnservedModelError)
     assert caught.value.field == "config.json"
     assert caught.value.remedy
 
@@ -198,11 +262,17 @@ JSON = st.recursive(
 )
 
 
-@given(key=st.sampled_from([*VALID, "rope_scaling", "rope_parameters", "head_dim"]), value=JSON)
-def test_any_value_is_accepted_or_refused_with_a_typed_error(key, value):
+KEYS = [
+    *(*VALID, "rope_scaling", "rope_parameters", "head_dim", "partial_rotary_factor"),
+    *("sliding_window", "use_sliding_window", "max_window_layers", "layer_types", "num_experts"),
+]
+
+
+@given(kind=st.sampled_from([*FAMILIES]), key=st.sampled_from(KEYS), value=JSON)
+def test_any_value_is_accepted_or_refused_with_a_typed_error(kind, key, value):
     made = None
     with contextlib.suppress(ConfigError, CheckpointError):
-        made = ModelConfig.from_dict(VALID | {key: value})
+        made = ModelConfig.from_dict(VALID | {"model_type": kind, key: value})
     if made is not None:
         assert made.num_heads % made.num_kv_heads == 0
         assert made.tensor_shapes()

@@ -22,6 +22,7 @@ from fakes.tiny_gguf import (
     HEADS,
     KV_HEADS,
     MIXED,
+    SPECIALS,
     hf_weights,
     permute,
     to_gguf_rows,
@@ -29,6 +30,7 @@ from fakes.tiny_gguf import (
 )
 
 Kind = gguf.GGMLQuantizationType
+SCORES = "tokenizer.ggml.scores"
 
 
 @given(
@@ -160,7 +162,9 @@ def test_llama3_rope_scaling_is_recovered_from_its_divisors(make_gguf):
 @pytest.mark.parametrize(
     ("changes", "match"),
     [
-        ({"architecture": "qwen3"}, "'qwen3' is not supported.*llama"),
+        ({"architecture": "gemma2"}, "'gemma2' is not supported.*llama, qwen2, qwen3"),
+        ({"architecture": "qwen3moe"}, "'qwen3moe' is not supported"),
+        ({"extra": {"llama.attention.sliding_window": 64}}, "sliding window of 64 positions"),
         ({"extra": {"llama.expert_count": 8}}, "mixtures of experts"),
         ({"extra": {"llama.rope.scaling.type": "yarn"}}, "'yarn' is not supported.*linear"),
         ({"extra": {"llama.rope.dimension_count": 4}}, "4 of 8 dimensions"),
@@ -255,6 +259,35 @@ class TestTokenizer:
         assert [vocabulary()[i] for i in ids] == pieces
         assert tokenizer.decode(ids) == "hello  12"
 
+    @pytest.mark.parametrize(
+        ("text", "pieces"),
+        [
+            # "el" has the best score and is joined first, so no "he" is left to join.
+            ("hello", ["\u2581h", "el", "lo"]),
+            ("hehe lo", ["\u2581", "he", "he", "\u2581", "lo"]),
+            ("  h", ["\u2581", "\u2581", "\u2581h"]),
+            ("h\n", ["\u2581h", "<0x0A>"]),
+            ("h<|end|>h", ["\u2581h", "<|end|>", "\u2581h"]),
+        ],
+    )
+    def test_sentencepiece(self, make_gguf, text: str, pieces: list[str]):
+        """Best score first, bytes for what is no piece, a space before each run of text."""
+        scored = {"el": -1.0, "he": -2.0, "lo": -3.0, "\u2581h": -4.0}
+        tokens = [*SPECIALS, *(f"<0x{byte:02X}>" for byte in range(256)), *"\u2581helo", *scored]
+        scores = [scored.get(token, -100.0) for token in tokens]
+        spec = {"tokenizer_model": "llama", "tokens": tokens, "merges": []}
+        path = make_gguf(**spec, extra={SCORES: scores})
+        tokenizer = Tokenizer.from_gguf(path)
+        ids = tokenizer.encode(text)
+        assert [tokens[i] for i in ids] == pieces
+        if "<|" not in text:
+            assert tokenizer.decode(ids) == text
+        unprefixed = Tokenizer.from_gguf(
+            make_gguf(**spec, extra={SCORES: scores, "tokenizer.ggml.add_space_prefix": False})
+        )
+        assert unprefixed.encode("h") == [tokens.index("h")]
+        assert unprefixed.decode(unprefixed.encode(" h")) == " h"
+
     def test_special_tokens_and_template(self, tiny_gguf: Path):
         tokenizer = Tokenizer.from_gguf(tiny_gguf)
         assert tokenizer.special_ids == {0, 1, 2}
@@ -266,8 +299,10 @@ class TestTokenizer:
     @pytest.mark.parametrize(
         ("changes", "match"),
         [
-            ({"pre": "qwen2"}, "pre 'qwen2'.*cannot be rebuilt.*smollm"),
-            ({"tokenizer_model": "llama"}, "model 'llama'.*Hugging Face directory"),
+            ({"pre": "tekken"}, "pre 'tekken'.*cannot be rebuilt.*smollm"),
+            ({"tokenizer_model": "bert"}, "model 'bert'.*Hugging Face directory.*llama, and gpt2"),
+            ({"tokenizer_model": "llama"}, r"tokenizer\.ggml\.scores is missing"),
+            ({"tokenizer_model": "llama", "extra": {SCORES: [1.0]}}, "does not match"),
             ({"merges": ["l l", "x y z"]}, "merges name no token, first 'x y z'"),
             ({"tokens": ["a", "a", "b"], "merges": ["a b"]}, "twice"),
             ({"extra": {"tokenizer.ggml.eos_token_id": 99999}}, "eos_token_id 99999"),

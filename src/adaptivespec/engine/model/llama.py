@@ -1,4 +1,4 @@
-"""The Llama family in plain torch: a stateless forward over rows, positions, a cache and a mask."""
+"""Llama and its descendants in plain torch: a stateless forward over rows, a cache and a mask."""
 
 from __future__ import annotations
 
@@ -17,15 +17,29 @@ from adaptivespec.nn.rope import Rope, rotate
 
 
 class LlamaLayer:
-    """One decoder block with q/k/v and gate/up fused and the norm gains folded in."""
+    """One decoder block with q/k/v and gate/up fused and the norm gains folded in.
 
-    def __init__(self, weights: Mapping[str, Tensor], prefix: str, dtype: torch.dtype) -> None:
+    `head_gain [heads + kv_heads, head_dim]` are the gains of a Qwen3's norms, one row per query
+    and key head; they cannot be folded, as the rotation follows. None where there are no norms.
+    """
+
+    def __init__(
+        self, weights: Mapping[str, Tensor], prefix: str, config: ModelConfig, dtype: torch.dtype
+    ) -> None:
         def w(name: str) -> Tensor:
             return weights[f"{prefix}.{name}.weight"]
 
-        qkv = torch.cat([w(f"self_attn.{name}_proj") for name in "qkv"])
+        qkv, bias = torch.cat([w(f"self_attn.{name}_proj") for name in "qkv"]), None
+        if config.qkv_bias:
+            bias = torch.cat([weights[f"{prefix}.self_attn.{n}_proj.bias"] for n in "qkv"])
+            bias = bias.to(dtype)
+        self.head_gain: Tensor | None = None
+        if config.head_norms:
+            gains = [w("self_attn.q_norm")] * config.num_heads
+            gains += [w("self_attn.k_norm")] * config.num_kv_heads
+            self.head_gain = torch.stack(gains).to(dtype)
         gate_up = torch.cat([w("mlp.gate_proj"), w("mlp.up_proj")])
-        self.qkv = Linear(fold_gain(qkv, w("input_layernorm")).to(dtype))
+        self.qkv = Linear(fold_gain(qkv, w("input_layernorm")).to(dtype), bias)
         self.o = Linear(w("self_attn.o_proj").to(dtype))
         self.gate_up = Linear(fold_gain(gate_up, w("post_attention_layernorm")).to(dtype))
         self.down = Linear(w("mlp.down_proj").to(dtype))
@@ -33,6 +47,8 @@ class LlamaLayer:
 
 class Llama:
     """Llama 2/3-style decoder (RMSNorm, rotary positions, grouped queries, SwiGLU).
+
+    With the biases of Qwen2 or the norms of heads of Qwen3 where the config says so.
 
     Args:
         weights: tensors under Hugging Face names, in any float dtype.
@@ -51,7 +67,8 @@ class Llama:
         self.config, self.dtype = config, dtype
         self.embedding = weights["model.embed_tokens.weight"].to(dtype)
         self.layers = [
-            LlamaLayer(weights, f"model.layers.{i}", dtype) for i in range(config.num_layers)
+            LlamaLayer(weights, f"model.layers.{i}", config, dtype)
+            for i in range(config.num_layers)
         ]
         self.output = self.embedding if config.tie_word_embeddings else weights["lm_head.weight"]
         self.output_gain = weights["model.norm.weight"]
@@ -60,6 +77,7 @@ class Llama:
         )
         self.lm_head = Linear(fold_gain(head, self.output_gain).to(dtype))
         self.norm = RMSNorm(config.hidden_size, config.rms_norm_eps, self.embedding.device)
+        self.head_norm = RMSNorm(config.head_dim, config.rms_norm_eps, self.embedding.device)
         self.rope = Rope(
             config.head_dim,
             config.rope_theta,
@@ -99,7 +117,10 @@ class Llama:
             if i in tap_layers:
                 taps[i] = x
             qkv = layer.qkv(self.norm(x)).view(rows, k_end + c.num_kv_heads, c.head_dim)
-            qk = rotate(qkv[:, :k_end], cos, sin)
+            qk = qkv[:, :k_end]
+            if layer.head_gain is not None:
+                qk = self.head_norm(qk) * layer.head_gain
+            qk = rotate(qk, cos, sin)
             k, v = cache.k[i, :, :end], cache.v[i, :, :end]  # [kv_heads, T, D]
             k[:, start:] = qk[:, q_end:].transpose(0, 1)
             v[:, start:] = qkv[:, k_end:].transpose(0, 1)

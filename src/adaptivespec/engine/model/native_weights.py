@@ -8,6 +8,7 @@ from pathlib import Path
 import torch
 
 from adaptivespec.engine.weights.config import ModelConfig
+from adaptivespec.engine.weights.families import FAMILIES
 from adaptivespec.engine.weights.gguf_file import canonical_name
 from adaptivespec.engine.weights.load import load_weights
 from adaptivespec.engine.weights.store import MANIFEST
@@ -42,8 +43,7 @@ class NativeWeights:
         """
         gguf = path if path.suffix == ".gguf" else _converted_from(path)
         if gguf is None:
-            dtype = torch.bfloat16 if config.torch_dtype == "bfloat16" else torch.float32
-            dense = load_weights(path, config, dtype)
+            dense = load_weights(path, config, dtype=None)
             return cls({name: raw_tensor(tensor) for name, tensor in dense.items()}, False)
         found = {canonical_name(name): raw for name, raw in gguf_tensors(gguf).items()}
         found.pop(_ROPE_FACTORS, None)
@@ -53,7 +53,7 @@ class NativeWeights:
         check_tensors(shapes, config.tensor_shapes(), optional, str(gguf))
         if tied:
             found.pop(OUTPUT, None)
-        return cls(found, True)
+        return cls(found, FAMILIES[config.model_type].gguf_permuted)
 
     def packable(self, name: str) -> RawTensor:
         """A matrix in a format that the engine packs; decoded where it has another."""

@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from adaptivespec.core.errors import CheckpointError, ConfigError
-from adaptivespec.engine.weights.jsonfile import read_json
+from adaptivespec.core.errors import ConfigError
+from adaptivespec.engine.weights.families import (
+    FAMILIES,
+    UnservedModelError,
+    refuse_unserved,
+    sliding_window,
+    unserved,
+)
+from adaptivespec.engine.weights.jsonfile import Fields, read_json
 
-__all__ = ["SUPPORTED_ARCHITECTURES", "SUPPORTED_ROPE_TYPES", "ModelConfig"]
+__all__ = ["SUPPORTED_ROPE_TYPES", "ModelConfig"]
 
-SUPPORTED_ARCHITECTURES = ("llama",)
 SUPPORTED_ROPE_TYPES = ("default", "linear", "llama3")
 
 _ROPE_KEYS = {
@@ -25,8 +30,10 @@ _ROPE_KEYS = {
 
 @dataclass(frozen=True)
 class ModelConfig:
-    """The shape of a Llama-family model.
+    """The shape of a model of one of the families (:data:`families.FAMILIES`).
 
+    ``qkv_bias`` and ``head_norms`` say what its layers have beyond Llama's. ``sliding_window`` is
+    the number of positions that some layer sees, or None where all see everything.
     ``rope_scaling`` is None, or a dict with "rope_type" ("linear" or "llama3") and that type's
     numbers. ``eos_token_ids`` holds those of config.json first, then the further ones of
     generation_config.json. ``torch_dtype`` is the precision the checkpoint names for itself, if it
@@ -49,6 +56,9 @@ class ModelConfig:
     bos_token_id: int | None
     model_type: str = "llama"
     torch_dtype: str | None = None
+    qkv_bias: bool = False
+    head_norms: bool = False
+    sliding_window: int | None = None
 
     @classmethod
     def from_dir(cls, path: str | Path) -> ModelConfig:
@@ -57,7 +67,8 @@ class ModelConfig:
         Raises:
             CheckpointError: a file is absent or malformed, or a key is missing or of the wrong
                 type.
-            ConfigError: well-formed, but a model this engine does not run.
+            UnservedModelError: well-formed, but a model that our own forwards do not run.
+            ConfigError: weights in a form that is not read.
         """
         path = Path(path)
         if path.suffix == ".gguf":
@@ -83,39 +94,41 @@ class ModelConfig:
         where: str = "config.json",
     ) -> ModelConfig:
         """Check a Hugging Face config and generation config; ``where`` names the file in errors."""
-        fields = _Fields(data, where)
-        _refuse_unsupported(data, where)
+        fields = Fields(data, where)
+        refuse_unserved(data, where)
+        family = FAMILIES[data["model_type"]]
         num_heads = fields.integer("num_attention_heads")
-        num_kv_heads = fields.integer("num_key_value_heads", num_heads)
+        num_kv_heads = fields.integer("num_key_value_heads", family.num_kv_heads or num_heads)
         hidden_size = fields.integer("hidden_size")
         if num_heads % num_kv_heads:
             raise fields.error(
                 "num_key_value_heads",
                 f"{num_kv_heads} does not divide num_attention_heads = {num_heads}",
             )
-        if data.get("head_dim") is None and hidden_size % num_heads:
+        if data.get("head_dim") is None and not family.head_dim and hidden_size % num_heads:
             raise fields.error(
                 "num_attention_heads",
                 f"{num_heads} does not divide hidden_size = {hidden_size}, and head_dim is not "
                 "given",
             )
-        head_dim = fields.integer("head_dim", hidden_size // num_heads)
+        head_dim = fields.integer("head_dim", family.head_dim or hidden_size // num_heads)
         if head_dim % 2:
             raise fields.error("head_dim", f"{head_dim} is odd; rotary positions need pairs")
         theta, scaling = _rope(fields)
         vocab_size = fields.integer("vocab_size")
-        generated = _Fields(generation or {}, str(Path(where).with_name("generation_config.json")))
+        generated = Fields(generation or {}, str(Path(where).with_name("generation_config.json")))
         eos = (
             *fields.token_ids("eos_token_id", vocab_size),
             *generated.token_ids("eos_token_id", vocab_size),
         )
         bos = fields.token_ids("bos_token_id", vocab_size)
         dtype = data.get("dtype", data.get("torch_dtype"))
+        num_layers = fields.integer("num_hidden_layers")
         return cls(
             vocab_size=vocab_size,
             hidden_size=hidden_size,
             intermediate_size=fields.integer("intermediate_size"),
-            num_layers=fields.integer("num_hidden_layers"),
+            num_layers=num_layers,
             num_heads=num_heads,
             num_kv_heads=num_kv_heads,
             head_dim=head_dim,
@@ -126,8 +139,23 @@ class ModelConfig:
             tie_word_embeddings=fields.flag("tie_word_embeddings", False),
             eos_token_ids=tuple(dict.fromkeys(eos)),
             bos_token_id=bos[0] if bos else None,
+            model_type=data["model_type"],
             torch_dtype=dtype if isinstance(dtype, str) else None,
+            qkv_bias=family.qkv_bias,
+            head_norms=family.head_norms,
+            sliding_window=sliding_window(family, fields, num_layers),
         )
+
+    def require_whole_context(self, limit: int) -> None:
+        """Raise ConfigError where a text of ``limit`` tokens outgrows a sliding window: our
+        forwards let every row see all that came before."""
+        if self.sliding_window is not None and limit > self.sliding_window:
+            raise ConfigError(
+                f"this {self.model_type} sees {self.sliding_window} positions at a time (its "
+                f"sliding window), and texts of {limit} tokens are allowed",
+                field="max_model_len",
+                remedy=f"Give max_model_len (--max-model-len) of at most {self.sliding_window}",
+            )
 
     def tensor_shapes(self) -> dict[str, tuple[int, ...]]:
         """Hugging Face name -> shape of every tensor of the model, lm_head.weight included.
@@ -156,90 +184,23 @@ class ModelConfig:
                 f"{prefix}mlp.up_proj.weight": (self.intermediate_size, hidden),
                 f"{prefix}mlp.down_proj.weight": (hidden, self.intermediate_size),
             }
+            if self.qkv_bias:
+                shapes |= {
+                    f"{prefix}self_attn.q_proj.bias": (queries,),
+                    f"{prefix}self_attn.k_proj.bias": (keys,),
+                    f"{prefix}self_attn.v_proj.bias": (keys,),
+                }
+            if self.head_norms:
+                shapes |= {
+                    f"{prefix}self_attn.{name}_norm.weight": (self.head_dim,) for name in "qk"
+                }
         return shapes | {
             "model.norm.weight": (hidden,),
             "lm_head.weight": (self.vocab_size, hidden),
         }
 
 
-class _Fields:
-    """Typed reads of one JSON object; every error names the file and the key."""
-
-    def __init__(self, data: Mapping[str, Any], where: str) -> None:
-        self.data = data
-        self.where = where
-
-    def error(self, key: str, problem: str) -> CheckpointError:
-        return CheckpointError(
-            f"{key}: {problem}",
-            field=self.where,
-            remedy="Restore the config that came with the model",
-        )
-
-    def integer(self, key: str, default: int | None = None) -> int:
-        value = self.data.get(key)
-        if value is None:
-            if default is None:
-                raise self.error(key, "missing")
-            value = default
-        if isinstance(value, bool) or not isinstance(value, int) or value < 1:
-            raise self.error(key, f"{value!r} where a positive integer belongs")
-        return value
-
-    def number(self, key: str, default: float) -> float:
-        value = self.data.get(key)
-        value = default if value is None else value
-        if (
-            isinstance(value, bool)
-            or not isinstance(value, int | float)
-            or not 0 < value < math.inf
-        ):
-            raise self.error(key, f"{value!r} where a positive number belongs")
-        return float(value)
-
-    def flag(self, key: str, default: bool) -> bool:
-        value = self.data.get(key)
-        value = default if value is None else value
-        if not isinstance(value, bool):
-            raise self.error(key, f"{value!r} where true or false belongs")
-        return value
-
-    def token_ids(self, key: str, vocab_size: int | None = None) -> tuple[int, ...]:
-        value = self.data.get(key)
-        ids = value if isinstance(value, list) else [] if value is None else [value]
-        for token in ids:
-            if isinstance(token, bool) or not isinstance(token, int) or token < 0:
-                raise self.error(key, f"{value!r} where a token id or a list of token ids belongs")
-            if vocab_size is not None and token >= vocab_size:
-                raise self.error(key, f"{token} lies outside the vocabulary of {vocab_size}")
-        return tuple(ids)
-
-
-def _refuse_unsupported(data: Mapping[str, Any], where: str) -> None:
-    works = (
-        f"What works: {', '.join(SUPPORTED_ARCHITECTURES)} (Llama 2 and 3, SmolLM, TinyLlama and "
-        "their finetunes)"
-    )
-    model_type = data.get("model_type")
-    if model_type not in SUPPORTED_ARCHITECTURES:
-        raise ConfigError(f"model_type {model_type!r} is not supported", field=where, remedy=works)
-    for key in ("attention_bias", "mlp_bias"):
-        if data.get(key):
-            raise ConfigError(f"{key} = true is not supported yet", field=where, remedy=works)
-    if data.get("quantization_config") is not None:
-        raise ConfigError(
-            "quantization_config: quantised safetensors are not supported",
-            field=where,
-            remedy="Use the unquantised weights of this model, or a GGUF file",
-        )
-    activation = data.get("hidden_act", "silu")
-    if activation not in ("silu", "swish"):
-        raise ConfigError(
-            f"hidden_act {activation!r} is not supported", field=where, remedy="What works: silu"
-        )
-
-
-def _rope(fields: _Fields) -> tuple[float, dict[str, Any] | None]:
+def _rope(fields: Fields) -> tuple[float, dict[str, Any] | None]:
     """Theta and scaling: of rope_parameters (newer configs) or rope_theta and rope_scaling."""
     data = fields.data
     key = "rope_parameters" if data.get("rope_parameters") is not None else "rope_scaling"
@@ -247,18 +208,23 @@ def _rope(fields: _Fields) -> tuple[float, dict[str, Any] | None]:
     if scaling is not None and not isinstance(scaling, dict):
         raise fields.error(key, f"{scaling!r} where an object or null belongs")
     scaling = dict(scaling or {})
-    theta = _Fields({"rope_theta": scaling.pop("rope_theta", data.get("rope_theta"))}, fields.where)
+    theta = Fields({"rope_theta": scaling.pop("rope_theta", data.get("rope_theta"))}, fields.where)
+    if any(isinstance(value, dict) for value in scaling.values()):
+        raise unserved(f"{key} that differs by layer", fields.where)
     kind = scaling.pop("rope_type", None) or scaling.get("type") or "default"
     scaling.pop("type", None)
     if kind not in SUPPORTED_ROPE_TYPES:
-        raise ConfigError(
+        raise UnservedModelError(
             f"{key}: rope_type {kind!r} is not supported",
             field=fields.where,
             remedy=f"Supported: {', '.join(SUPPORTED_ROPE_TYPES)}",
         )
+    turned = scaling.pop("partial_rotary_factor", data.get("partial_rotary_factor"))
+    if turned not in (None, 1, 1.0):
+        raise unserved(f"partial_rotary_factor = {turned!r}", fields.where)
     if kind == "default":
         return theta.number("rope_theta", 10000.0), None
-    numbers = _Fields(scaling, f"{fields.where}: {key}")
+    numbers = Fields(scaling, f"{fields.where}: {key}")
     for name in _ROPE_KEYS[kind]:
         if scaling.get(name) is None:
             raise numbers.error(name, "missing")

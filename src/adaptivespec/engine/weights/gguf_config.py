@@ -8,25 +8,36 @@ from typing import Any
 import numpy as np
 
 from adaptivespec.core.errors import CheckpointError, ConfigError
-from adaptivespec.engine.weights.config import SUPPORTED_ARCHITECTURES
+from adaptivespec.engine.weights.families import FAMILIES
 from adaptivespec.engine.weights.gguf_file import FloatArray, GgufFile
 
 __all__ = ["hf_config", "llama3_factors"]
+
+#: Hugging Face's model_type by the architecture's name in GGUF.
+_MODEL_TYPES = {family.gguf: name for name, family in FAMILIES.items() if family.gguf}
+_CLASSES = {
+    "llama": "LlamaForCausalLM",
+    "qwen2": "Qwen2ForCausalLM",
+    "qwen3": "Qwen3ForCausalLM",
+}
 
 
 def hf_config(file: GgufFile) -> dict[str, Any]:
     """The config.json equivalent to ``file``'s metadata.
 
     Raises:
-        ConfigError: not a Llama, a mixture of experts, or a rope scaling that is not supported.
+        ConfigError: an architecture that is not supported, a mixture of experts, a sliding window,
+            or a rope scaling that is not supported.
         CheckpointError: a metadata key is missing.
     """
     architecture = file.architecture
-    if architecture not in SUPPORTED_ARCHITECTURES:
+    model_type = _MODEL_TYPES.get(architecture)
+    if model_type is None:
         raise ConfigError(
             f"GGUF architecture {architecture!r} is not supported",
             field=str(file.path),
-            remedy=f"What works: {', '.join(SUPPORTED_ARCHITECTURES)}",
+            remedy=f"What works: {', '.join(_CLASSES)} (a Mistral is a llama there); for other "
+            "models, their Hugging Face directory with `pip install transformers`",
         )
     if file.get(f"{architecture}.expert_count", 0):
         raise ConfigError("mixtures of experts are not supported", field=str(file.path))
@@ -37,6 +48,13 @@ def hf_config(file: GgufFile) -> dict[str, Any]:
             raise CheckpointError(f"metadata {architecture}.{key} is missing", field=str(file.path))
         return value
 
+    window = file.get(f"{architecture}.attention.sliding_window")
+    if window and window < need("context_length"):
+        raise ConfigError(
+            f"a sliding window of {window} positions is not supported in GGUF files",
+            field=str(file.path),
+            remedy="Use the Hugging Face directory of this model",
+        )
     shapes = file.shapes()
     embedding = shapes.get("model.embed_tokens.weight")
     if embedding is None:
@@ -55,8 +73,8 @@ def hf_config(file: GgufFile) -> dict[str, Any]:
         )
     theta = _shortest(file.get(f"{architecture}.rope.freq_base", 10000.0))
     config: dict[str, Any] = {
-        "architectures": ["LlamaForCausalLM"],
-        "model_type": "llama",
+        "architectures": [_CLASSES[model_type]],
+        "model_type": model_type,
         "attention_bias": False,
         "mlp_bias": False,
         "hidden_act": "silu",

@@ -1,4 +1,4 @@
-"""GGUF files of the Llama family: metadata, and tensors under their Hugging Face names."""
+"""GGUF files of the families: metadata, and tensors under their Hugging Face names."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from adaptivespec.core.errors import CheckpointError
+from adaptivespec.engine.weights.families import FAMILIES
 
 __all__ = ["GgufFile", "canonical_name", "unpermute_rope"]
 
@@ -28,6 +29,8 @@ _IN_BLOCK = {
     "attn_k": "self_attn.k_proj",
     "attn_v": "self_attn.v_proj",
     "attn_output": "self_attn.o_proj",
+    "attn_q_norm": "self_attn.q_norm",
+    "attn_k_norm": "self_attn.k_norm",
     "ffn_norm": "post_attention_layernorm",
     "ffn_gate": "mlp.gate_proj",
     "ffn_up": "mlp.up_proj",
@@ -35,10 +38,11 @@ _IN_BLOCK = {
 }
 _BLOCK = re.compile(r"blk\.(\d+)\.(\w+)\.(weight|bias)")
 _ROPE_FACTORS = "rope_freqs.weight"
+_PERMUTED = {family.gguf for family in FAMILIES.values() if family.gguf_permuted}
 
 
 def canonical_name(name: str) -> str:
-    """The Hugging Face name of a tensor of a Llama GGUF; any other name unchanged."""
+    """The Hugging Face name of a tensor of these families' GGUF; any other name unchanged."""
     if name in _TOP_LEVEL:
         return _TOP_LEVEL[name]
     match = _BLOCK.fullmatch(name)
@@ -48,7 +52,7 @@ def canonical_name(name: str) -> str:
 
 
 def unpermute_rope(weight: FloatArray, num_heads: int) -> FloatArray:
-    """Undo the row order GGUF gives the query and key projections.
+    """Undo the row order GGUF gives the query and key projections of a Llama.
 
     GGUF pairs rows (2i, 2i + 1) of a head for the rotation, Hugging Face (i, i + head_dim / 2).
     ``weight`` is [num_heads * head_dim, columns]; the result has the same shape.
@@ -139,7 +143,9 @@ class GgufFile:
                 remedy="Use a file in F32, F16, BF16, Q8_0, Q4_0, Q4_1, Q5_0, Q5_1 or a K "
                 "quantisation",
             ) from error
-        if name.endswith("self_attn.q_proj.weight"):
+        if self.architecture not in _PERMUTED:
+            pass
+        elif name.endswith("self_attn.q_proj.weight"):
             values = unpermute_rope(values, num_heads)
         elif name.endswith("self_attn.k_proj.weight"):
             values = unpermute_rope(values, num_kv_heads)

@@ -27,14 +27,14 @@ _PICKLES = ("*.bin", "*.pt", "*.pth", "*.ckpt")
 
 
 def load_weights(
-    files: ModelFiles | str | Path, config: ModelConfig, dtype: torch.dtype = torch.float32
+    files: ModelFiles | str | Path, config: ModelConfig, dtype: torch.dtype | None = torch.float32
 ) -> dict[str, torch.Tensor]:
     """All weights of a model, on the CPU, in ``dtype``.
 
     Args:
         files: a model directory (safetensors, single or sharded) or a GGUF file.
         config: its shape; decides which tensors must be there (:meth:`ModelConfig.tensor_shapes`).
-        dtype: the precision to hold them in.
+        dtype: the precision to hold them in; None for each as it is stored, GGUF's in float32.
 
     Returns:
         Hugging Face name -> tensor, linear weights [out, in]. ``lm_head.weight`` is absent if and
@@ -59,7 +59,9 @@ def load_weights(
     raise _no_weights(path)
 
 
-def _from_shards(path: Path, config: ModelConfig, dtype: torch.dtype) -> dict[str, torch.Tensor]:
+def _from_shards(
+    path: Path, config: ModelConfig, dtype: torch.dtype | None
+) -> dict[str, torch.Tensor]:
     index = read_json(path / _INDEX)
     where = str(path / _INDEX)
     weight_map = index.get("weight_map")
@@ -89,7 +91,7 @@ def _from_shards(path: Path, config: ModelConfig, dtype: torch.dtype) -> dict[st
 
 
 def _collect(
-    holders: dict[str, SafetensorsFile], config: ModelConfig, dtype: torch.dtype, where: str
+    holders: dict[str, SafetensorsFile], config: ModelConfig, dtype: torch.dtype | None, where: str
 ) -> dict[str, torch.Tensor]:
     """Check the headers of all files together, then read."""
     shapes: dict[str, tuple[int, ...]] = {}
@@ -103,7 +105,9 @@ def _collect(
     return _read(wanted, lambda name: holders[name].get(name), dtype)
 
 
-def _from_gguf(path: Path, config: ModelConfig, dtype: torch.dtype) -> dict[str, torch.Tensor]:
+def _from_gguf(
+    path: Path, config: ModelConfig, dtype: torch.dtype | None
+) -> dict[str, torch.Tensor]:
     file = GgufFile.open(path)
     wanted = _check(file.shapes(), config, str(path))
     return _read(
@@ -122,9 +126,12 @@ def _check(shapes: dict[str, tuple[int, ...]], config: ModelConfig, where: str) 
 
 
 def _read(
-    names: list[str], read: Callable[[str], torch.Tensor], dtype: torch.dtype
+    names: list[str], read: Callable[[str], torch.Tensor], dtype: torch.dtype | None
 ) -> dict[str, torch.Tensor]:
-    return {name: read(name).to(dtype) for name in names}
+    return {
+        name: tensor if dtype is None else tensor.to(dtype)
+        for name, tensor in ((name, read(name)) for name in names)
+    }
 
 
 def _no_weights(path: Path) -> CheckpointError:

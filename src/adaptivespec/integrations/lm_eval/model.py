@@ -15,8 +15,8 @@ from adaptivespec.core.errors import ConfigError
 from adaptivespec.core.stats import Statistics
 from adaptivespec.engine import Engine
 from adaptivespec.engine.identity import identity_of
+from adaptivespec.engine.loading import read_config
 from adaptivespec.engine.scoring import Scorer
-from adaptivespec.engine.weights.config import ModelConfig
 from adaptivespec.integrations.lm_eval.requests import continue_from, guard_cache, sampling_of
 from adaptivespec.policy import make_policy
 from adaptivespec.verify import make_rule
@@ -225,5 +225,5 @@ class AdaptiveSpecLM(TemplateLM):  # type: ignore[misc, unused-ignore]
 
     def _bos_id(self) -> int | None:
         path = self._engine.files[0]
-        bos = None if path is None else ModelConfig.from_dir(path).bos_token_id
+        bos = None if path is None else read_config(path).bos_token_id
         return bos if isinstance(bos, int) else None

@@ -38,6 +38,9 @@ class Eagle3Module(nn.Module):
         max_positions: length of the rotary tables.
         dtype: of the copies and activations.
         frozen: names of tensors that do not learn.
+
+    Raises:
+        CheckpointError: the head normalises in places that this module does not know of.
     """
 
     def __init__(
@@ -50,6 +53,7 @@ class Eagle3Module(nn.Module):
     ) -> None:
         super().__init__()
         c = self.config = checkpoint.config
+        c.require_plain("training")
         self.target_ids = checkpoint.target_ids
         self.embedding = embedding.to(dtype)
         absent = {"d2t", "t2d", "embed_tokens.weight"}
