@@ -1,6 +1,7 @@
 """Controlled lossy speculative decoding: margin verification and adaptive draft trees.
 
-`Engine` is loaded on first use, so that `import adaptivespec` is quick.
+`Engine`, and `transformers` for `model.generate(..., custom_generate=transformers.generate)`, are
+loaded on first use, so that `import adaptivespec` is quick.
 """
 
 from typing import TYPE_CHECKING, Any
@@ -17,4 +18,8 @@ def __getattr__(name: str) -> Any:
         from adaptivespec.engine import Engine
 
         return Engine
+    if name == "transformers":
+        from importlib import import_module
+
+        return import_module("adaptivespec.integrations.transformers")
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

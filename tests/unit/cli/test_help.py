@@ -15,8 +15,8 @@ from adaptivespec.cli.main import app
 try:
     app(sys.argv[1:], prog_name="adaptivespec")
 finally:
-    heavy = {"torch", "numpy", "prompt_toolkit", "tokenizers", "fastapi", "openai", "httpx2"} & set(sys.modules)
-    print("HEAVY", sorted(heavy))
+    heavy = {"torch", "numpy", "prompt_toolkit", "tokenizers", "fastapi", "openai", "httpx2"}
+    print("HEAVY", sorted(heavy & set(sys.modules)))
 """
 
 

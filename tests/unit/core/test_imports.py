@@ -45,3 +45,9 @@ def test_lazy_names():
     assert core.DraftTree is DraftTree
     with pytest.raises(AttributeError, match="no attribute 'nothing'"):
         core.nothing  # noqa: B018
+
+
+def test_the_callable_for_transformers_needs_no_transformers_to_be_named():
+    from adaptivespec.integrations.transformers import generate
+
+    assert adaptivespec.transformers.generate is generate
