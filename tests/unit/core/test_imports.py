@@ -48,6 +48,7 @@ def test_lazy_names():
 
 
 def test_the_callable_for_transformers_needs_no_transformers_to_be_named():
+    import adaptivespec
     from adaptivespec.integrations.transformers import generate
 
     assert adaptivespec.transformers.generate is generate
