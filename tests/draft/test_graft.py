@@ -176,7 +176,7 @@ def test_what_has_no_law_or_feature_is_not_grafted(asked: str) -> None:
     assert "grafted" not in draft.reason
 
 
-class Counting(ScriptedDrafter):
+class OneToken(ScriptedDrafter):
     """Drafts one token that nothing repeats."""
 
     def __init__(self) -> None:
@@ -185,7 +185,7 @@ class Counting(ScriptedDrafter):
 
 def drafted(text: list[int], plan: TreePlan) -> tuple[Draft, int]:
     """The draft after a text, and how often the main drafter was asked."""
-    main = Counting()
+    main = OneToken()
     drafter = GraftDrafter(main, ngram())
     draft = drafter.draft(state_of(drafter, text), plan)
     return draft, main.drafts
@@ -233,7 +233,14 @@ def test_both_states_are_cut_and_copied_together() -> None:
 
 
 def test_a_main_drafter_that_cannot_copy_leaves_both_as_they_were() -> None:
-    drafter = GraftDrafter(Counting(), ngram())
+    drafter = GraftDrafter(OneToken(), ngram())
     state, other = state_of(drafter, COPY), state_of(drafter, [1, 2, 3])
     assert not drafter.copy(state, other, 1)
     assert state.ngram.read().tokens == COPY
+
+
+def test_a_continuation_that_the_main_drafter_has_too_changes_nothing() -> None:
+    drafter = GraftDrafter(ScriptedDrafter(lambda prefix: [(30, -1), (50, -1)]), ngram())
+    draft = drafter.draft(state_of(drafter, [*COPY * 8, ROOT]), TreePlan(1, 2, 3))
+    assert draft.tree.token.tolist() == [ROOT, 30, 50]
+    assert "grafted" not in draft.reason

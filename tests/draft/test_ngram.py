@@ -61,10 +61,10 @@ def reference(tokens: list[int], path: list[int], window: int) -> dict[int, floa
 @given(tokens=texts, path=st.lists(st.integers(0, 3), max_size=4), most=st.integers(1, 5))
 def test_odds_are_those_of_partial_matching(tokens: list[int], path: list[int], most: int) -> None:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(ngram_index, "WINDOW", 25)
+        patch.setattr(ngram_index, "WINDOW", 6)
         patch.setattr(ngram_index, "MOST_READ", 3)
         got = NgramIndex(tokens).offers(path, most)
-        want = reference(tokens, path, 25)
+        want = reference(tokens, path, 6)
     assert [q for _, q in got] == pytest.approx(sorted(want.values(), reverse=True)[:most])
     assert dict(got) == pytest.approx({token: want[token] for token, _ in got})
     assert all(0 < q < 1 for _, q in got)
@@ -74,7 +74,7 @@ def test_odds_are_those_of_partial_matching(tokens: list[int], path: list[int], 
 @given(tokens=texts, more=texts, size=st.integers(0, 60))
 def test_taking_back_leaves_no_trace(tokens: list[int], more: list[int], size: int) -> None:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(ngram_index, "WINDOW", 20)
+        patch.setattr(ngram_index, "WINDOW", 6)
         index = NgramIndex(tokens)
         index.truncate(size)
         kept = tokens[:size]

@@ -98,6 +98,15 @@ def test_whatever_happened_the_law_is_that_of_the_tokens(steps: Any) -> None:
     check(drafter.draft(state, TreePlan(3, 2, 7)), drafter.model, tokens)
 
 
+def test_what_was_cut_and_said_otherwise_is_read_again() -> None:
+    drafter = small_lm()
+    state = state_of(drafter, PROMPT)
+    drafter.draft(state, TREE)
+    drafter.truncate(state, 3)
+    drafter.observe(state, [50, 51, 52, 53, 54], NO_TAPS)
+    check(drafter.draft(state, TREE), drafter.model, [*PROMPT[:4], 50, 51, 52, 53, 54])
+
+
 def test_a_chain_runs_a_row_per_level(monkeypatch: pytest.MonkeyPatch) -> None:
     drafter = small_lm()
     state = state_of(drafter, PROMPT)

@@ -110,7 +110,7 @@ requests = st.lists(
 
 
 @given(asked=requests, rows=st.sampled_from([3, 16, 64]))
-@settings(max_examples=12)
+@settings(max_examples=8)
 def test_company_changes_nothing(engine: Engine, asked: Any, rows: int) -> None:
     alone = [engine.generate(prompt, **options) for prompt, options, _ in asked]
     with pytest.MonkeyPatch.context() as patch:
@@ -120,7 +120,7 @@ def test_company_changes_nothing(engine: Engine, asked: Any, rows: int) -> None:
 
 
 @given(asked=requests)
-@settings(max_examples=12)
+@settings(max_examples=8)
 def test_drafting_less_in_company_changes_no_answer(engine: Engine, asked: Any) -> None:
     alone = [engine.generate(prompt, **options) for prompt, options, _ in asked]
     found = together(engine, asked, Batch(engine.target, DraftLoad(COSTS)))

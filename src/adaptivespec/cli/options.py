@@ -94,8 +94,8 @@ class ModelOptions:
             "--draft-model",
             panel=MODEL,
             env="DRAFT_MODEL",
-            help="An EAGLE-3 head: a directory, a .safetensors file or a hub id. Missing: the "
-            "embedded model's own.",
+            help="What drafts: an EAGLE-3 head or a small model (a directory, a file or a hub id), "
+            "ngram, or HEAD+ngram. Missing: the embedded model's own head.",
         ),
     ] = None
     backend: Annotated[

@@ -183,6 +183,7 @@ def train_head(
     a log. Every checkpoint measures how often the head agrees with the target on held-out texts,
     and the accept length it reaches.
     """
+    from adaptivespec.draft.choice import DrafterChoice
     from adaptivespec.engine.loading import load_head
     from adaptivespec.engine.weights import resolve_model
     from adaptivespec.train.head.options import TrainOptions
@@ -213,6 +214,12 @@ def train_head(
         "token": model.hub_token,
     }
     files = resolve_model(model.model_argument or model.model, revision=model.revision, **hub)
+    if DrafterChoice.parse(model.draft_model).ngram:
+        raise ConfigError(
+            "n-grams are not trained",
+            field="draft_model",
+            remedy="Name a head to go on from, or leave it out",
+        )
     start = None if data.from_scratch else load_head(model.draft_model, engine.model_name, hub)
     # A run in the background is ended by SIGTERM; like Ctrl-C, it keeps its steps.
     signal.signal(signal.SIGTERM, signal.default_int_handler)

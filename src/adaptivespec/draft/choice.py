@@ -20,7 +20,7 @@ from adaptivespec.draft.graft import GraftDrafter
 from adaptivespec.draft.ngram import NgramDrafter
 
 NGRAM = "ngram"
-_GRAFT = f"+{NGRAM}"
+GRAFT = f"+{NGRAM}"
 
 
 @dataclass(frozen=True)
@@ -49,14 +49,14 @@ class DrafterChoice:
             return cls(draft_model)
         if text == NGRAM:
             return cls(None, ngram=True, alone=True)
-        if not text.endswith(_GRAFT):
+        if not text.endswith(GRAFT):
             return cls(draft_model)
-        main = text.removesuffix(_GRAFT)
-        if main == NGRAM or main.endswith(_GRAFT):
+        main = text.removesuffix(GRAFT)
+        if main == NGRAM or main.endswith(GRAFT):
             raise ConfigError(
                 f"{text!r} grafts n-grams onto n-grams",
                 field="draft_model",
-                remedy=f"Use {NGRAM}, {_GRAFT} or HEAD{_GRAFT}",
+                remedy=f"Use {NGRAM}, {GRAFT} or HEAD{GRAFT}",
             )
         return cls(main or None, ngram=True)
 

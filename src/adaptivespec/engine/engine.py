@@ -12,16 +12,10 @@ import torch
 
 from adaptivespec.core.errors import ConfigError
 from adaptivespec.draft.base import Drafter
-from adaptivespec.draft.eagle3_checkpoint import Eagle3Checkpoint
 from adaptivespec.engine.costs import FULL, QUICK, cached, machine_key, measure
+from adaptivespec.engine.drafters import DraftModel
 from adaptivespec.engine.jobs import make_job, mask_of
-from adaptivespec.engine.loading import (
-    SHIPPED_HEADS,
-    Backend,
-    context_limit,
-    find_head,
-    read_config,
-)
+from adaptivespec.engine.loading import Backend, context_limit, read_config
 from adaptivespec.engine.result import GenerationResult
 from adaptivespec.engine.session import Session
 from adaptivespec.engine.stream import Stream
@@ -85,8 +79,10 @@ class Engine:
 
         Args:
             model: None for the embedded SmolLM2-135M-Instruct, a directory, a GGUF file, a hub id.
-            draft_model: an EAGLE-3 head, a directory or hub id; None for the one that the package
-                ships for the embedded model, else plain decoding.
+            draft_model: an EAGLE-3 head or a small model of the same tokenizer, a directory or hub
+                id; "ngram" for prompt lookup, "HEAD+ngram" or "+ngram" for both (docs/drafters.md).
+                None for the head that the package ships for the embedded model, else plain
+                decoding.
             backend: "torch", "native" for the compiled CPU engine (docs/native.md), or "auto":
                 native where it can serve, else torch, with a FallbackWarning that says why. A
                 model of no family of ours runs in transformers, if it is installed.
@@ -120,13 +116,13 @@ class Engine:
         config = read_config(found.path)
         limit = context_limit(max_model_len, config.max_position_embeddings)
         tokenizer = Tokenizer.from_dir(found.path)
-        head_path = find_head(draft_model, found.name, hub)
-        head = None if head_path is None else Eagle3Checkpoint.load(head_path)
+        drafting = DraftModel.find(draft_model, found.name, hub)
+        head = drafting.head()
         chosen = chosen.for_model(config, limit)
-        target, drafter = chosen.load(found.path, config, limit, head)
-        head_name = str(draft_model or SHIPPED_HEADS.get(found.name.lower(), ""))
-        engine = cls(target, tokenizer, drafter, found.name, head_name, cache_dir)
-        engine.files = found.path, head_path
+        target, of_head = chosen.load(found.path, config, limit, head)
+        drafter = drafting.drafter(of_head, chosen, target, tokenizer)
+        engine = cls(target, tokenizer, drafter, found.name, drafting.name, cache_dir)
+        engine.files = found.path, drafting.path
         return engine
 
     @property

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from adaptivespec.calibrate.certificate import InForce
 from adaptivespec.calibrate.identity import Weights, weights_at
+from adaptivespec.draft.choice import GRAFT
 from adaptivespec.engine.loading import SHIPPED_HEADS
 from adaptivespec.engine.weights.embedded import EMBEDDED
 from adaptivespec.policy import make_policy
@@ -23,10 +24,16 @@ def model_of(engine: Engine) -> Weights:
 
 
 def head_of(engine: Engine) -> Weights | None:
-    """The draft head's weights; None where there is none."""
+    """The weights of the head or small model that drafts; None where nothing does.
+
+    With n-grams grafted onto it, it is another drafter.
+    """
     if engine.drafter is None:
         return None
-    return weights_at(engine.files[1], engine.head_name or "unnamed")
+    weights = weights_at(engine.files[1], engine.head_name or "unnamed")
+    if weights.digest is None or not engine.head_name.endswith(GRAFT):
+        return weights
+    return weights.model_copy(update={"digest": weights.digest + GRAFT})
 
 
 def identity_of(engine: Engine) -> dict[str, Any]:
@@ -61,6 +68,9 @@ def _words(engine: Engine) -> tuple[str, ...]:
     """Model and head on a command line; what the package brings need not be named."""
     model, head = engine.files
     words = [] if model is None or engine.model_name == EMBEDDED.name else [str(model)]
-    if head is not None and engine.head_name not in SHIPPED_HEADS.values():
-        words += ["--draft-model", str(head)]
+    name = engine.head_name.removesuffix(GRAFT)
+    grafts = GRAFT if name != engine.head_name else ""
+    main = "" if name in SHIPPED_HEADS.values() else str(head or name)
+    if main or grafts:
+        words += ["--draft-model", main + grafts]
     return tuple(words)

@@ -154,6 +154,12 @@ class Tokenizer:
         index: int | None = self._backend.token_to_id(text)
         return index
 
+    @property
+    def vocabulary(self) -> Mapping[str, int]:
+        """The id of every token as it is written, added ones included."""
+        found: dict[str, int] = self._backend.get_vocab(with_added_tokens=True)
+        return found
+
     def token_text(self, token_id: int) -> str:
         """What one token reads as on its own, special tokens included."""
         return self.decode([token_id], skip_special_tokens=False)
