@@ -223,6 +223,11 @@ def _check_rule(rule: Rule, params: SamplingParams, policy: Policy) -> None:
             field="temperature",
             remedy="Set temperature to 0, or use another rule",
         )
+    check_shape(rule, policy)
+
+
+def check_shape(rule: Rule, policy: Policy) -> None:
+    """Raise ConfigError where a rule draws its drafts and the trees depend on what is drawn."""
     if rule.sampled_drafts and policy.needs_draft and not policy.fixed_shape:
         raise ConfigError(
             f"rule '{rule.name}' draws its drafts, so the shape of a tree must not depend on them, "

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from adaptivespec.core.errors import ConfigError, ContextLengthError, PromptError
+from adaptivespec.engine.jobs import check_shape
 from adaptivespec.policy.base import Policy
 from adaptivespec.verify.base import Rule
 
@@ -173,13 +174,7 @@ def check_rule(rule: Rule, policy: Policy, sampling: bool, drafting: bool) -> No
             field="rule",
             remedy="Use another rule, or Engine with this rule",
         )
-    if rule.sampled_drafts and policy.needs_draft and not policy.fixed_shape:
-        raise ConfigError(
-            f"rule '{rule.name}' draws its drafts, so the shape of a tree must not depend on them, "
-            f"and that of '{policy.label}' does",
-            field="policy",
-            remedy="Use chain (without an early stop), medusa or sequoia",
-        )
+    check_shape(rule, policy)
     if policy.needs_costs and policy.costs is None:
         raise ConfigError(
             f"'{policy.name}' has to know what passes of this model cost",
