@@ -26,6 +26,7 @@ MANY = 20
 SOME = 2
 FEW = 12
 PAUSE_S = 0.05
+LOOKS = 4
 SMALL_BUFFER = 4096  # bytes that the system reads ahead for a client that does not
 
 
@@ -131,7 +132,9 @@ def half_request(subject: Subject) -> str | None:
     subject.long()
     with subject.link.connect() as half:
         half.sendall(subject.link.head(CHAT, 1000) + b'{"model": ')
-        _answers_as_ever(subject, "beside half a request")
+        for _ in range(LOOKS):  # the server may take its time to begin with the half
+            _answers_as_ever(subject, "beside half a request")
+            time.sleep(PAUSE_S)
     return None
 
 
