@@ -230,6 +230,26 @@ def test_one_that_fails_ends_alone() -> None:
     assert well.job.result.token_ids == engine.generate([8], max_tokens=12).token_ids
 
 
+def test_one_whose_rows_cannot_be_copied_ends_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    engine = tiny_engine.endless()
+    batch = Batch(engine.target)
+    prompt, options = list(range(1, 40)), {"max_tokens": 12}
+    first = batch.add(engine.job(prompt, **options), engine.session())
+    batch.step()
+
+    def fail(*arguments: object) -> bool:
+        raise MemoryError
+
+    monkeypatch.setattr(engine.target, "copy", fail)
+    second = batch.add(engine.job([*prompt, 50], **options), engine.session())
+    while batch.members:
+        batch.step()
+    assert isinstance(second.error, MemoryError)
+    assert second.session.tokens == []
+    assert first.error is None
+    assert first.job.result.token_ids == engine.generate(prompt, **options).token_ids
+
+
 def test_a_pass_that_fails_ends_all_who_shared_it(monkeypatch: pytest.MonkeyPatch) -> None:
     engine = tiny_engine.engine()
     batch = Batch(engine.target)

@@ -114,12 +114,12 @@ class Batch:
         while room > 0 and self._reading:
             member = next(m for m in self._reading if not self._has_leader(m))
             self._reading.remove(member)
-            if not member.begun:
-                member.begun = True
-                member.decoder.borrow(s for s in self._neighbours() if s is not member.session)
-            most = min(room, member.decoder.unread)
-            room -= most
             try:
+                if not member.begun:
+                    member.begun = True
+                    member.decoder.borrow(s for s in self._neighbours() if s is not member.session)
+                most = min(room, member.decoder.unread)
+                room -= most
                 step = member.decoder.read(most)
             except Exception as error:
                 moved.append(_failed(member, error))
