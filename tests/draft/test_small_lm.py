@@ -40,7 +40,7 @@ def check(draft: Any, model: Any, before: list[int]) -> None:
         paths.append([*above, tokens[node]])
 
 
-@pytest.mark.parametrize("backend", ["torch", "A16"])
+@pytest.mark.parametrize("backend", ["torch", "captured", "A16"])
 @pytest.mark.parametrize("plan", [TREE, TreePlan(5, 1, 6), TreePlan(3, 8, 40)])
 def test_q_is_the_models_own(backend: str, plan: TreePlan) -> None:
     model = targets.target(backend)

@@ -120,6 +120,6 @@ def chain_through_drafter(head: Eagle3Checkpoint) -> Tensor:
         cache.reserve(at + 1)
         feature = drafter._fed_back(hidden)
         place = torch.tensor([at])
-        hidden = drafter._pass(feature, torch.tensor([token]), place, cache, at, None)
+        hidden = drafter._pass(feature, torch.tensor([token]), place, cache.behind(step), None)
         found.append(drafter._logits(hidden)[0])
     return torch.stack(found)

@@ -7,21 +7,27 @@ from functools import cache
 from typing import Any
 
 import pytest
+import torch
 from torch import Tensor
 
 from adaptivespec.core.errors import AdaptiveSpecError
 from adaptivespec.core.tree import DraftTree
+from adaptivespec.engine.model.llama import Llama
 from adaptivespec.engine.model.native_target import NativeTarget
 from adaptivespec.engine.model.native_weights import NativeWeights
+from adaptivespec.engine.model.static_target import StaticTarget
 from adaptivespec.engine.target import Target
 from adaptivespec.engine.weights.config import ModelConfig
 from adaptivespec.native.library import Library, Mode, load_library
 from adaptivespec.native.weights import raw_tensor
 from fakes import tiny
+from fakes.tape import Tape
 
 #: The native engine wants sizes in whole groups of 32.
 CONFIG = replace(tiny.CONFIG, intermediate_size=64)
-BACKENDS = ("torch", "A8", "A16")
+BACKENDS = ("torch", "captured", "A8", "A16")
+#: Those that round a row differently in other company.
+ROUNDING = ("torch", "captured")
 
 
 @cache
@@ -48,9 +54,17 @@ def native(
     return NativeTarget(weights, config, tiny.MAX_LEN, Mode[mode], threads, library)
 
 
+def static(tape: Tape, config: ModelConfig = CONFIG) -> StaticTarget:
+    """The tiny model in passes that `tape` captures."""
+    model = Llama(tiny.weights(config), config, torch.float32, tiny.MAX_LEN)
+    return StaticTarget(model, tiny.MAX_LEN, tape)
+
+
 @cache
 def target(backend: str) -> Target[Any]:
     """The tiny model behind the target interface."""
+    if backend == "captured":
+        return static(Tape())
     return tiny.target(CONFIG) if backend == "torch" else native(backend)
 
 

@@ -69,7 +69,9 @@ class Features:
         rows = tokens.shape[0]
         mask = additive_mask(causal(rows), 0, 2, torch.float32)
         cache = tiny.target().new_cache(rows)
-        final, taps = model.forward(tokens, torch.arange(rows), cache, mask, tiny.HEAD.tap_layers)
+        final, taps = model.forward(
+            tokens, torch.arange(rows), cache.behind(), mask, tiny.HEAD.tap_layers
+        )
         greedy = model.logits(final).argmax(-1)
         return Sequence_(tokens, taps.bfloat16(), final.bfloat16(), greedy, len(item.prompt))
 

@@ -120,7 +120,7 @@ class ModelOptions:
     device: Annotated[
         str,
         option(
-            "--device", panel=MODEL, env="DEVICE", help="Where the model runs; so far cpu only."
+            "--device", panel=MODEL, env="DEVICE", help="Where the model runs: cpu, cuda or cuda:N."
         ),
     ] = "cpu"
     threads: Annotated[

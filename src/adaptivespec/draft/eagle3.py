@@ -21,7 +21,7 @@ from adaptivespec.draft.eagle3_checkpoint import LAYER, Eagle3Checkpoint
 from adaptivespec.draft.growth import Growth
 from adaptivespec.draft.offers import offers
 from adaptivespec.nn.attention import additive_mask, attend, causal
-from adaptivespec.nn.kv import KVCache
+from adaptivespec.nn.kv import KVCache, Rows
 from adaptivespec.nn.linear import Linear
 from adaptivespec.nn.norm import RMSNorm, fold_gain
 from adaptivespec.nn.rope import Rope, rotate
@@ -42,6 +42,19 @@ class Eagle3State:
     #: Feature `[1, H]` of the last committed position and logits `f32[1, draft vocab]` after the
     #: root; None while something is pending.
     view: tuple[Tensor, Tensor] | None = None
+
+
+@dataclass
+class Drafted:
+    """The levels of a tree that the head has run, behind the committed rows.
+
+    `seen bool[width, columns]`: what the rows of the last level see. A drafted row sees the
+    committed rows, its drafted ancestors and itself; there is a column for each drafted row.
+    """
+
+    seen: Tensor
+    rows: int = 0
+    levels: int = 0
 
 
 class Eagle3Drafter(Drafter[Eagle3State]):
@@ -164,64 +177,83 @@ class Eagle3Drafter(Drafter[Eagle3State]):
         growth = Growth(state.root, plan, self.device, sampled=sampler is not None)
         if growth.stopped:
             return growth.draft()
-        cache, rows, vocab = state.cache, 0, self.config.vocab_size
+        vocab = self.config.vocab_size
         hidden, logits = self._read(state)
-        # A drafted row sees the committed rows, its drafted ancestors and itself: `visible` has a
-        # column for every drafted row so far.
-        visible = torch.zeros(1, 0, dtype=torch.bool, device=self.device)
+        drafted = self._nothing_drafted(state.cache)
         while True:
             tokens, logq, q = offers(logits, plan.topk, self.target_ids, vocab, sampler)
             source = growth.expand(tokens, logq, hidden if keep_hidden else None, q)
             if growth.stopped:
                 return growth.draft()
-            width, start = growth.width, cache.length + rows
-            own = torch.eye(width, dtype=torch.bool, device=self.device)
-            visible = torch.cat((visible.index_select(0, source), own), 1)
-            rows += width
-            cache.reserve(cache.length + rows)
-            mask = None  # the one row of a chain sees every row before it
-            if rows > growth.level:
-                mask = additive_mask(visible, cache.length, self.groups, self.dtype)
-            positions = torch.full((width,), cache.length + growth.level - 1, device=self.device)
-            feature = self._fed_back(hidden.index_select(0, source))
-            hidden = self._pass(feature, growth.frontier_tokens, positions, cache, start, mask)
-            logits = self._logits(hidden)
+            hidden, logits = self._level(
+                state.cache, drafted, source, hidden.index_select(0, source), growth.frontier_tokens
+            )
+
+    def _nothing_drafted(self, cache: KVCache) -> Drafted:
+        return Drafted(torch.zeros(1, 0, dtype=torch.bool, device=self.device))
+
+    def _level(
+        self, cache: KVCache, drafted: Drafted, source: Tensor, hidden: Tensor, tokens: Tensor
+    ) -> tuple[Tensor, Tensor]:
+        """One more level: its features `[width, H]` and logits `f32[width, draft vocab]`.
+
+        Args:
+            drafted: the levels before it, to which this one is added.
+            source: i64[width], the parents' rows in the level before.
+            hidden: [width, H], the parents' features.
+            tokens: i64[width], of the nodes themselves.
+        """
+        width = tokens.shape[0]
+        own = torch.eye(width, dtype=torch.bool, device=self.device)
+        drafted.seen = torch.cat((drafted.seen.index_select(0, source), own), 1)
+        place, position = cache.behind(drafted.rows), cache.length + drafted.levels
+        drafted.rows += width
+        drafted.levels += 1
+        cache.reserve(cache.length + drafted.rows)
+        mask = None  # the one row of a chain sees every row before it
+        if drafted.rows > drafted.levels:
+            mask = additive_mask(drafted.seen, cache.length, self.groups, self.dtype)
+        positions = torch.full((width,), position, device=self.device)
+        hidden = self._pass(self._fed_back(hidden), tokens, positions, place, mask)
+        return hidden, self._logits(hidden)
 
     @torch.inference_mode()
     def _read(self, state: Eagle3State) -> tuple[Tensor, Tensor]:
         """Run the pending rows; the feature of the last one and the logits after the root."""
         if state.view is None:
-            cache = state.cache
-            features = self.fc(self._normed_taps(torch.cat(state.taps).to(self.dtype)))
+            taps = torch.cat(state.taps).to(self.dtype)
             tokens = torch.tensor(state.tokens, device=self.device)
-            cache.reserve(cache.length + tokens.shape[0])
-            for feature, chunk in zip(
-                features.split(CHUNK_ROWS), tokens.split(CHUNK_ROWS), strict=True
-            ):
-                rows, start = chunk.shape[0], cache.length
-                positions = torch.arange(start, start + rows, device=self.device)
-                visible = causal(rows, self.device)
-                mask = additive_mask(visible, start, self.groups, self.dtype) if rows > 1 else None
-                hidden = self._pass(feature, chunk, positions, cache, start, mask)
-                cache.commit(range(rows))
+            state.view = self._read_rows(state.cache, taps, tokens)
             state.tokens.clear()
             state.taps.clear()
-            state.view = hidden[-1:], self._logits(hidden[-1:])
         return state.view
+
+    def _read_rows(self, cache: KVCache, taps: Tensor, tokens: Tensor) -> tuple[Tensor, Tensor]:
+        """Read and commit rows of `taps [K, taps * H]` and `tokens i64[K]`; `_read`'s answer."""
+        features = self.fc(self._normed_taps(taps))
+        cache.reserve(cache.length + tokens.shape[0])
+        for feature, chunk in zip(
+            features.split(CHUNK_ROWS), tokens.split(CHUNK_ROWS), strict=True
+        ):
+            rows, start = chunk.shape[0], cache.length
+            positions = torch.arange(start, start + rows, device=self.device)
+            visible = causal(rows, self.device)
+            mask = additive_mask(visible, start, self.groups, self.dtype) if rows > 1 else None
+            hidden = self._pass(feature, chunk, positions, cache.behind(), mask)
+            cache.commit(range(rows))
+        return hidden[-1:], self._logits(hidden[-1:])
 
     def _pass(
         self,
         feature: Tensor,
         tokens: Tensor,
         positions: Tensor,
-        cache: KVCache,
-        start: int,
+        place: Rows,
         mask: Tensor | None,
     ) -> Tensor:
-        """The decoder layer over rows `feature [R, H]`, `tokens [R]`; keys go to `start` on."""
+        """The decoder layer over rows `feature [R, H]`, `tokens [R]`; keys go to `place`."""
         c = self.config
         rows = tokens.shape[0]
-        end = start + rows
         q_end, k_end = c.num_heads, c.num_heads + c.num_kv_heads
         embedded = F.embedding(tokens, self.embedding)
         normed = self.norm(feature)
@@ -230,9 +262,7 @@ class Eagle3Drafter(Drafter[Eagle3State]):
         x = torch.cat((embedded, normed), -1)  # [R, 2H]
         qkv = self.qkv(x).view(rows, k_end + c.num_kv_heads, c.head_dim)
         qk = rotate(qkv[:, :k_end], *self.rope.at(positions))
-        k, v = cache.k[0, :, :end], cache.v[0, :, :end]
-        k[:, start:] = qk[:, q_end:].transpose(0, 1)
-        v[:, start:] = qkv[:, k_end:].transpose(0, 1)
+        k, v = place.store(0, qk[:, q_end:], qkv[:, k_end:])
         residual = normed * self.feature_gain if c.norm_before_residual else feature
         x = residual + self.o(attend(qk[:, :q_end], k, v, mask))
         gate, up = self.gate_up(self.norm(x)).chunk(2, -1)

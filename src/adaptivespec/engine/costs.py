@@ -24,6 +24,7 @@ from adaptivespec import __version__
 from adaptivespec.core.errors import ConfigError
 from adaptivespec.core.tree import DraftTree
 from adaptivespec.draft.base import Drafter
+from adaptivespec.engine.devices import describe
 from adaptivespec.engine.session import Session
 from adaptivespec.engine.target import Target
 from adaptivespec.engine.weights.progress import ProgressCallback, ProgressEvent, silent
@@ -169,7 +170,7 @@ def machine_key(target: Target[Any], model: str, head: str) -> list[str]:
         model,
         head,
         target.precision,
-        str(target.device),
+        describe(target.device),
         str(torch.get_num_threads()),
         platform.machine(),
         _processor(),

@@ -13,6 +13,7 @@ import torch
 from adaptivespec.core.errors import ConfigError
 from adaptivespec.draft.base import Drafter
 from adaptivespec.engine.costs import FULL, QUICK, cached, machine_key, measure
+from adaptivespec.engine.devices import find_device
 from adaptivespec.engine.drafters import DraftModel
 from adaptivespec.engine.jobs import make_job, mask_of
 from adaptivespec.engine.loading import Backend, context_limit, read_config
@@ -88,7 +89,7 @@ class Engine:
                 model of no family of ours runs in transformers, if it is installed.
             dtype: of torch "auto" (bfloat16 where the CPU has it, else float32), "bfloat16" or
                 "float32"; of native "auto" (8-bit activations) or "exact" (16-bit).
-            device: "cpu".
+            device: "cpu", or "cuda" or "cuda:N", where torch serves (docs/cuda.md).
             threads: of either backend; None leaves torch's own choice.
             max_model_len: longest sequence in tokens; None is the model's limit.
             revision, token, local_files_only: for hub ids.
@@ -99,13 +100,12 @@ class Engine:
             ModelNotFoundError, CheckpointError, DownloadError, DiskFullError, ConfigError: each
                 names the field and the remedy.
         """
-        if device != "cpu":
-            raise ConfigError(f"unknown device {device!r}", field="device", remedy="Use cpu")
+        place = find_device(device)
         if threads is not None:
             if threads < 1:
                 raise ConfigError(f"must be at least 1, got {threads}", field="threads")
             torch.set_num_threads(threads)
-        chosen = Backend.choose(backend, dtype, progress)
+        chosen = Backend.choose(backend, dtype, progress, place)
         hub: dict[str, Any] = {
             "cache_dir": cache_dir,
             "local_files_only": local_files_only,

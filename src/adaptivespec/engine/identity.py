@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from adaptivespec.calibrate.certificate import InForce
 from adaptivespec.calibrate.identity import Weights, weights_at
 from adaptivespec.draft.choice import GRAFT
+from adaptivespec.engine.devices import describe
 from adaptivespec.engine.loading import SHIPPED_HEADS
 from adaptivespec.engine.weights.embedded import EMBEDDED
 from adaptivespec.policy import make_policy
@@ -45,9 +46,16 @@ def identity_of(engine: Engine) -> dict[str, Any]:
     return {
         "model": model_of(engine).model_dump(),
         "head": None if head is None else head.model_dump(),
-        "backend": engine.target.backend,
+        "backend": backend_of(engine),
         "precision": engine.dtype,
     }
+
+
+def backend_of(engine: Engine) -> str:
+    """What the target runs on, with the name of the GPU where it is one."""
+    target = engine.target
+    on = "" if target.device.type == "cpu" else f" on {describe(target.device)}"
+    return target.backend + on
 
 
 def in_force(

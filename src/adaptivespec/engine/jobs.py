@@ -155,6 +155,7 @@ def make_job(
     params.check_ids(vocab)
     eos = frozenset(engine.tokenizer.eos_token_ids)
     stop_ids = params.stop_ids(eos)
+    device = engine.target.device
     wants_digits = getattr(chosen_rule.options, "protect_digits", False)
     request = Request(
         prompt=ids,
@@ -163,8 +164,8 @@ def make_job(
         policy=chosen_policy,
         stop=StopState.start(params, eos, engine.tokenizer.decode),
         eos_ids=eos,
-        protected=engine.special | mask_of(vocab, stop_ids),
-        digits=mask_of(vocab, engine.tokenizer.digit_ids) if wants_digits else None,
+        protected=(engine.special | mask_of(vocab, stop_ids)).to(device),
+        digits=mask_of(vocab, engine.tokenizer.digit_ids).to(device) if wants_digits else None,
         think_ids=engine.tokenizer.think_ids,
         logprobs=logprobs or top_logprobs > 0,
         top_logprobs=top_logprobs,

@@ -20,7 +20,10 @@ from adaptivespec.core.errors import (
 from adaptivespec.draft.base import Drafter
 from adaptivespec.draft.eagle3 import Eagle3Drafter
 from adaptivespec.draft.eagle3_checkpoint import Eagle3Checkpoint
+from adaptivespec.draft.eagle3_static import StaticEagle3Drafter
+from adaptivespec.engine.devices import CPU, precision
 from adaptivespec.engine.model.llama import Llama
+from adaptivespec.engine.model.static_target import StaticTarget
 from adaptivespec.engine.model.torch_target import TorchTarget
 from adaptivespec.engine.target import Target
 from adaptivespec.engine.weights import resolve_model
@@ -37,14 +40,13 @@ BACKENDS = ("torch", "native", "auto")
 NATIVE_MODES = {"auto": "A8", "exact": "A16"}
 STAND_INS = {"auto": "auto", "exact": "float32"}
 COMPILING = "compiling the native engine for this processor (once, about 30 s)"
-DTYPES = {"bfloat16": torch.bfloat16, "float32": torch.float32}
 #: Heads that the package ships, by the name of their target.
 SHIPPED_HEADS = {"smollm2-135m-instruct": "smollm2-135m-instruct-eagle3"}
 
 
 @dataclass(frozen=True)
 class Backend:
-    """What a target runs on: its name, and the precision of drafter and torch target.
+    """What a target runs on: its name, the precision of drafter and torch target, the device.
 
     `optional` says that torch may take the place of a native engine that cannot serve.
     """
@@ -53,13 +55,20 @@ class Backend:
     dtype: str
     torch_dtype: torch.dtype
     optional: bool = False
+    device: torch.device = CPU
 
     @classmethod
-    def choose(cls, name: str, dtype: str, progress: ProgressCallback | None = None) -> Backend:
-        """Check a backend and a dtype together, and that a native engine can be had.
+    def choose(
+        cls,
+        name: str,
+        dtype: str,
+        progress: ProgressCallback | None = None,
+        device: torch.device = CPU,
+    ) -> Backend:
+        """Check a backend, a dtype and a device together, and that a native engine can be had.
 
-        "auto" is native with a dtype that native has, and torch with any other or, after a
-        FallbackWarning, where there is no native engine.
+        "auto" is torch on a GPU. Else it is native with a dtype that native has, and torch with any
+        other or, after a FallbackWarning, where there is no native engine.
 
         Args:
             progress: called while the native engine is compiled.
@@ -74,11 +83,18 @@ class Backend:
                 field="backend",
                 remedy=f"Use {', '.join(BACKENDS)}",
             )
-        if name == "torch" and dtype == "exact":
+        on_cpu = device.type == "cpu"
+        if name == "native" and not on_cpu:
+            raise ConfigError(
+                f"the native backend runs on the CPU, not on {device}",
+                field="backend",
+                remedy="Use backend torch or auto, or device cpu",
+            )
+        if (name == "torch" or not on_cpu) and dtype == "exact":
             raise ConfigError(
                 "'exact' belongs to the native backend",
                 field="dtype",
-                remedy="Use float32, or backend native (--backend native)",
+                remedy="Use float32, or backend native (--backend native) on the CPU",
             )
         if name == "native" and dtype not in NATIVE_MODES:
             raise ConfigError(
@@ -86,8 +102,8 @@ class Backend:
                 field="dtype",
                 remedy="Use auto (8-bit activations) or exact (16-bit), or backend torch",
             )
-        if name == "torch" or dtype not in NATIVE_MODES:
-            return cls("torch", dtype, precision(dtype))
+        if name == "torch" or not on_cpu or dtype not in NATIVE_MODES:
+            return cls("torch", dtype, precision(dtype, device), device=device)
         native = cls("native", dtype, precision("auto"), optional=name == "auto")
         try:
             _prepare_native(progress or silent)
@@ -142,7 +158,7 @@ class Backend:
             stacklevel=4,  # who called Engine.from_pretrained
         )
         dtype = STAND_INS.get(self.dtype, self.dtype)
-        return Backend("transformers", dtype, precision(dtype))
+        return Backend("transformers", dtype, precision(dtype, self.device), device=self.device)
 
     def load(
         self,
@@ -157,11 +173,12 @@ class Backend:
             from adaptivespec.engine.model.transformers_model import load_model
             from adaptivespec.engine.model.transformers_target import TransformersTarget
 
-            target = TransformersTarget(load_model(path, self.torch_dtype), limit)
+            target = TransformersTarget(load_model(path, self.torch_dtype, self.device), limit)
         elif self.name == "torch":
-            target = TorchTarget(
-                Llama(load_weights(path, config), config, self.torch_dtype, limit), limit
-            )
+            weights = load_weights(path, config, dtype=None)
+            model = Llama(weights, config, self.torch_dtype, limit, self.device)
+            made = TorchTarget if self.device.type == "cpu" else StaticTarget
+            target = made(model, limit)
         else:
             from adaptivespec.engine.model.native_target import NativeTarget
             from adaptivespec.engine.model.native_weights import NativeWeights
@@ -200,7 +217,8 @@ def drafter_for(target: Target[Any], head: Eagle3Checkpoint) -> Drafter[Any]:
             )
         dtype = precision("auto")
     borrows = "lm_head.weight" not in head.tensors
-    return Eagle3Drafter(
+    made = Eagle3Drafter if target.device.type == "cpu" else StaticEagle3Drafter
+    return made(
         head,
         lender.embedding,
         limits.num_layers,
@@ -217,25 +235,6 @@ def _prepare_native(progress: ProgressCallback) -> None:
 
     library_path(progress=lambda done, total: progress(ProgressEvent(COMPILING, done, total)))
     load_library()
-
-
-def precision(name: str) -> torch.dtype:
-    """The torch type of "auto", "bfloat16" or "float32"."""
-    if name == "auto":
-        return torch.bfloat16 if _bf16_is_native() else torch.float32
-    if name not in DTYPES:
-        raise ConfigError(
-            f"unknown dtype {name!r}", field="dtype", remedy=f"Use auto, {', '.join(DTYPES)}"
-        )
-    return DTYPES[name]
-
-
-def _bf16_is_native() -> bool:
-    """Whether oneDNN has bfloat16 kernels for this CPU; without them it is slower than float32."""
-    try:
-        return bool(torch.ops.mkldnn._is_mkldnn_bf16_supported())
-    except (AttributeError, RuntimeError):
-        return False
 
 
 def read_config(path: Path) -> ModelConfig | TransformersConfig:

@@ -292,9 +292,10 @@ def _logprobs(
 
     And of the `top` likeliest tokens there.
     """
-    nodes = done.path[: len(done.tokens)]
-    rows = law.logits[nodes].float().log_softmax(-1)
-    tokens = torch.tensor(done.tokens, device=rows.device)
+    device = law.logits.device
+    nodes = torch.tensor(done.path[: len(done.tokens)], device=device)
+    rows = law.logits.index_select(0, nodes).float().log_softmax(-1)
+    tokens = torch.tensor(done.tokens, device=device)
     chosen = rows.gather(-1, tokens[:, None])[:, 0].tolist()
     if not top:
         return chosen, []

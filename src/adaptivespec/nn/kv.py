@@ -3,8 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Protocol
 
 import torch
+from torch import Tensor
+
+
+class Rows(Protocol):
+    """Where a pass puts the keys and values of its rows, and what these may look at."""
+
+    def store(self, layer: int, k: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
+        """Write `k, v [R, kv_heads, D]`; those of all rows in sight, `[kv_heads, T, D]`."""
 
 
 class KVCache:
@@ -49,6 +59,10 @@ class KVCache:
             new[:, :, : old.shape[2]] = old
             setattr(self, name, new)
 
+    def behind(self, rows: int = 0) -> Rows:
+        """Where a pass writes that comes `rows` rows behind the committed ones."""
+        return _Behind(self, self.length + rows)
+
     @torch.inference_mode()
     def commit(self, rows: Sequence[int]) -> None:
         """Keep the tentative rows `rows` (offsets from `length`, ascending), in that order."""
@@ -72,3 +86,18 @@ class KVCache:
     def truncate(self, length: int) -> None:
         """Forget the rows from `length` on."""
         self.length = min(self.length, length)
+
+
+@dataclass(frozen=True)
+class _Behind:
+    """Rows from `start` on. All before them are in sight."""
+
+    cache: KVCache
+    start: int
+
+    def store(self, layer: int, k: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
+        end = self.start + k.shape[0]
+        keys, values = self.cache.k[layer, :, :end], self.cache.v[layer, :, :end]
+        keys[:, self.start :] = k.transpose(0, 1)
+        values[:, self.start :] = v.transpose(0, 1)
+        return keys, values

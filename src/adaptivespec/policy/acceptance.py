@@ -122,18 +122,21 @@ class Calibration:
         tree = draft.tree
         if draft.rank is None or draft.score is None or not path:
             return 0.0
-        self._lift(draft, draft.score, path)
-        on_path = torch.zeros(tree.num_nodes, dtype=torch.bool, device=tree.device)
+        # A few numbers per node, counted on the host wherever they were drafted.
+        parent, depth, logq = tree.parent.cpu(), tree.depth.cpu(), tree.logq.cpu()
+        rank, score = draft.rank.cpu(), draft.score.cpu()
+        self._lift(depth, score, path)
+        on_path = torch.zeros(tree.num_nodes, dtype=torch.bool)
         on_path[path] = True
-        judged = (tree.is_child & on_path[tree.parent_index]).nonzero().squeeze(-1)
+        judged = ((parent >= 0) & on_path[parent.clamp_min(0)]).nonzero().squeeze(-1)
         self.follows *= self.decay
         self.labels *= self.decay
         if not judged.numel():
             return 0.0
-        label = on_path[judged].float().cpu()
-        step = draft.score[judged] - draft.score[tree.parent[judged]]
-        guess = step.exp().clamp(0.0, 1.0).cpu()
-        index = bins(tree.logq[judged].cpu(), tree.depth[judged].cpu(), draft.rank[judged].cpu())
+        label = on_path[judged].float()
+        step = score[judged] - score[parent[judged]]
+        guess = step.exp().clamp(0.0, 1.0)
+        index = bins(logq[judged], depth[judged], rank[judged])
         self.follows.index_add_(0, index, label)
         self.labels.index_add_(0, index, torch.ones_like(label))
         tenth = (guess * 10).long().clamp_max(9)
@@ -142,15 +145,14 @@ class Calibration:
         self.weight.index_add_(0, tenth, torch.ones_like(label, dtype=torch.float64))
         return float((label - guess).sum())
 
-    def _lift(self, draft: Draft, score: Tensor, path: list[int]) -> None:
+    def _lift(self, depths: Tensor, score: Tensor, path: list[int]) -> None:
         """Move each level's lift until as many whole paths are followed as were predicted.
 
         Bins of c cannot see that an easy stretch of text is easy at every depth: products of c fall
         short of it.
         """
-        tree = draft.tree
-        expected = torch.zeros(tree.max_depth + 1)
-        expected.index_add_(0, tree.depth.cpu(), score.exp().cpu())
+        expected = torch.zeros(int(depths.max()) + 1)
+        expected.index_add_(0, depths, score.exp())
         for depth, guess in enumerate(expected.tolist()[1 : _LIFTED + 1], 1):
             moved = self.lift[depth - 1] * math.exp(_LIFT_STEP * ((depth < len(path)) - guess))
             self.lift[depth - 1] = min(_MOST_LIFT, max(1 / _MOST_LIFT, moved))

@@ -8,9 +8,10 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from adaptivespec.engine.devices import CPU
 from adaptivespec.engine.weights.config import ModelConfig
 from adaptivespec.nn.attention import attend
-from adaptivespec.nn.kv import KVCache
+from adaptivespec.nn.kv import Rows
 from adaptivespec.nn.linear import Linear
 from adaptivespec.nn.norm import RMSNorm, fold_gain
 from adaptivespec.nn.rope import Rope, rotate
@@ -24,15 +25,20 @@ class LlamaLayer:
     """
 
     def __init__(
-        self, weights: Mapping[str, Tensor], prefix: str, config: ModelConfig, dtype: torch.dtype
+        self,
+        weights: Mapping[str, Tensor],
+        prefix: str,
+        config: ModelConfig,
+        dtype: torch.dtype,
+        device: torch.device,
     ) -> None:
         def w(name: str) -> Tensor:
-            return weights[f"{prefix}.{name}.weight"]
+            return weights[f"{prefix}.{name}.weight"].to(device)
 
         qkv, bias = torch.cat([w(f"self_attn.{name}_proj") for name in "qkv"]), None
         if config.qkv_bias:
             bias = torch.cat([weights[f"{prefix}.self_attn.{n}_proj.bias"] for n in "qkv"])
-            bias = bias.to(dtype)
+            bias = bias.to(device, dtype)
         self.head_gain: Tensor | None = None
         if config.head_norms:
             gains = [w("self_attn.q_norm")] * config.num_heads
@@ -55,6 +61,7 @@ class Llama:
         config: sizes and constants.
         dtype: of weights, activations and cache.
         max_positions: length of the rotary tables.
+        device: where it runs. The weights are brought there a layer at a time.
     """
 
     def __init__(
@@ -63,52 +70,55 @@ class Llama:
         config: ModelConfig,
         dtype: torch.dtype,
         max_positions: int,
+        device: torch.device = CPU,
     ) -> None:
         self.config, self.dtype = config, dtype
-        self.embedding = weights["model.embed_tokens.weight"].to(dtype)
+        self.embedding = weights["model.embed_tokens.weight"].to(device, dtype)
         self.layers = [
-            LlamaLayer(weights, f"model.layers.{i}", config, dtype)
+            LlamaLayer(weights, f"model.layers.{i}", config, dtype, device)
             for i in range(config.num_layers)
         ]
+        # Lent to heads only: it stays where it was read.
         self.output = self.embedding if config.tie_word_embeddings else weights["lm_head.weight"]
         self.output_gain = weights["model.norm.weight"]
         head = (
             weights["model.embed_tokens.weight"] if self.output is self.embedding else self.output
         )
-        self.lm_head = Linear(fold_gain(head, self.output_gain).to(dtype))
-        self.norm = RMSNorm(config.hidden_size, config.rms_norm_eps, self.embedding.device)
-        self.head_norm = RMSNorm(config.head_dim, config.rms_norm_eps, self.embedding.device)
+        gain = self.output_gain.to(device)
+        self.lm_head = Linear(fold_gain(head.to(device), gain).to(dtype))
+        self.norm = RMSNorm(config.hidden_size, config.rms_norm_eps, device)
+        self.head_norm = RMSNorm(config.head_dim, config.rms_norm_eps, device)
         self.rope = Rope(
             config.head_dim,
             config.rope_theta,
             max_positions,
             dtype,
             config.rope_scaling,
-            self.embedding.device,
+            device,
         )
 
     def forward(
         self,
         tokens: Tensor,
         positions: Tensor,
-        cache: KVCache,
+        place: Rows,
         mask: Tensor | None,
         tap_layers: Sequence[int] = (),
     ) -> tuple[Tensor, Tensor]:
-        """Run rows and write their keys and values behind the cache's committed rows.
+        """Run rows, whose keys and values go to `place`.
 
         Args:
             tokens: `[R]` ids.
             positions: `[R]` positions.
-            mask: additive `[groups * R, length + R]` or None when all rows see all columns.
+            mask: additive `[groups * R, T]` over the T rows that `place` has in sight, or None when
+                all see all.
             tap_layers: layers whose incoming residual stream is returned.
 
         Returns:
             The residual stream `[R, hidden]` and the taps `[R, len(tap_layers) * hidden]`.
         """
         c = self.config
-        rows, start = tokens.shape[0], cache.length
-        end = start + rows
+        rows = tokens.shape[0]
         q_end, k_end = c.num_heads, c.num_heads + c.num_kv_heads
         cos, sin = self.rope.at(positions)
         x = F.embedding(tokens, self.embedding)  # [R, H]
@@ -121,9 +131,7 @@ class Llama:
             if layer.head_gain is not None:
                 qk = self.head_norm(qk) * layer.head_gain
             qk = rotate(qk, cos, sin)
-            k, v = cache.k[i, :, :end], cache.v[i, :, :end]  # [kv_heads, T, D]
-            k[:, start:] = qk[:, q_end:].transpose(0, 1)
-            v[:, start:] = qkv[:, k_end:].transpose(0, 1)
+            k, v = place.store(i, qk[:, q_end:], qkv[:, k_end:])
             x = x + layer.o(attend(qk[:, :q_end], k, v, mask))
             gate, up = layer.gate_up(self.norm(x)).chunk(2, -1)
             x = x + layer.down(F.silu(gate) * up)
@@ -135,4 +143,5 @@ class Llama:
 
     def output_rows(self, ids: Tensor) -> Tensor:
         """Rows `f32[len(ids), hidden]` of the output layer, the final norm's gain folded in."""
-        return fold_gain(self.output[ids], self.output_gain)
+        rows = self.output[ids.to(self.output.device)]
+        return fold_gain(rows, self.output_gain.to(rows.device))

@@ -45,6 +45,7 @@ class TorchTarget(Target[KVCache]):
     ) -> Pass:
         ids = torch.tensor(tokens, dtype=torch.long, device=self.device)
         taps: list[Tensor] = []
+        cache.reserve(cache.length + len(tokens))
         for chunk in ids.split(PREFILL_ROWS):
             rows = chunk.shape[0]
             positions = torch.arange(cache.length, cache.length + rows, device=self.device)
@@ -84,4 +85,4 @@ class TorchTarget(Target[KVCache]):
         rows = tokens.shape[0]
         cache.reserve(cache.length + rows)
         mask = additive_mask(visible, cache.length, self.groups, self.dtype) if rows > 1 else None
-        return self.model.forward(tokens, positions, cache, mask, tap_layers)
+        return self.model.forward(tokens, positions, cache.behind(), mask, tap_layers)

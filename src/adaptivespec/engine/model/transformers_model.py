@@ -10,6 +10,7 @@ from typing import Any
 import torch
 
 from adaptivespec.core.errors import CheckpointError, ConfigError
+from adaptivespec.engine.devices import CPU
 from adaptivespec.engine.weights.families import FAMILIES, UnservedModelError
 from adaptivespec.nn.checkpoint import check_tensors
 
@@ -83,8 +84,8 @@ def new_cache() -> Any:
     return DynamicCache()
 
 
-def load_model(path: Path, dtype: torch.dtype) -> Any:
-    """The causal language model in `path`, on the CPU, ready for inference.
+def load_model(path: Path, dtype: torch.dtype, device: torch.device = CPU) -> Any:
+    """The causal language model in `path`, on a device, ready for inference.
 
     Raises:
         CheckpointError: only pickled weights, unreadable ones, or any tensor missing (transformers
@@ -122,7 +123,7 @@ def load_model(path: Path, dtype: torch.dtype) -> Any:
     found |= dict.fromkeys(sorted(info["unexpected_keys"]), ())
     wanted |= dict.fromkeys(sorted(info["missing_keys"]), ())
     check_tensors(found, wanted, where=str(path))
-    return model.eval().requires_grad_(False)
+    return model.to(device).eval().requires_grad_(False)
 
 
 def _rope_types(parameters: Any) -> Iterator[str]:

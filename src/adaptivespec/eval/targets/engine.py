@@ -9,7 +9,7 @@ from typing import Any
 
 from adaptivespec import __version__
 from adaptivespec.engine import Engine
-from adaptivespec.engine.identity import identity_of
+from adaptivespec.engine.identity import backend_of, identity_of
 from adaptivespec.engine.result import GenerationResult
 from adaptivespec.engine.session import Session
 from adaptivespec.eval.arms import Arm, plain
@@ -39,7 +39,7 @@ class EngineTarget(Target):
         self.identity: Mapping[str, Any] = identity_of(self._engine)
         self.about = (
             f"adaptivespec {__version__}, {self._engine.model_name}, head "
-            f"{self._engine.head_name or 'none'}, {type(self._engine.target).__name__}, "
+            f"{self._engine.head_name or 'none'}, {backend_of(self._engine)}, "
             f"{self._engine.dtype}, {options['threads']} threads, torch {torch.__version__}"
         )
 
