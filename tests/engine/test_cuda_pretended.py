@@ -87,7 +87,7 @@ def compare(kind: str, asked: list[dict[str, Any]], tape: Tape) -> None:
     for options in asked:
         rule = options.pop("rule", "strict")
         rules = [with_head(RULES.create(rule), VOCAB, HIDDEN) for _ in range(2)]
-        given = {"max_tokens": 14, "ignore_eos": True, **options}
+        given = {"max_tokens": 7, "ignore_eos": True, **options}
         want = near.generate(PROMPT, rule=rules[0], **given)
         got = far.generate(PROMPT, rule=rules[1], **given)
         statistics = options.get("policy") not in BY_CLOCK
@@ -141,7 +141,7 @@ def test_every_way_to_ask(tape: Tape) -> None:
         "head",
         [
             {"policy": "eagle2:4,3,20", **drawn},
-            {"policy": "dcs", "rule": "margin", "top_logprobs": 3, "min_tokens": 9, **weighed},
+            {"policy": "dcs", "rule": "margin", "top_logprobs": 3, "min_tokens": 5, **weighed},
             {"policy": "static:3,2,7", "trace": True, **drawn, **weighed},
             {"trace": True, "record": (3, 3)},
         ],

@@ -11,8 +11,8 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch.utils._python_dispatch import TorchDispatchMode
-from torch.utils._pytree import tree_leaves
+from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_modes
+from torch.utils._pytree import tree_leaves, tree_map
 
 #: What makes the host wait, or takes its data: neither can be part of a graph.
 _NOT_IN_A_GRAPH = (
@@ -43,12 +43,15 @@ class Tape:
             for tensor in made:
                 tensor.fill_(_rubbish(tensor.dtype))
 
+        steps = [tree_map(_on_host, step) for step in steps]
+
         def replay() -> None:
             self.replays += 1
-            for function, arguments, options, made in steps:
-                again = [t for t in tree_leaves(function(*arguments, **options)) if is_tensor(t)]
-                for old, new in zip(made, again, strict=False):
-                    old.copy_(new)
+            with _disable_current_modes():
+                for function, arguments, options, made in steps:
+                    again = filter(is_tensor, tree_leaves(function(*arguments, **options)))
+                    for old, new in zip(made, again, strict=False):
+                        old.copy_(new)
 
         return replay
 
@@ -82,6 +85,13 @@ class _Recorder(TorchDispatchMode):
 
 def is_tensor(value: object) -> bool:
     return isinstance(value, Tensor)
+
+
+def _on_host(value: object) -> object:
+    """What computes the same without the pretence of a device: it is slow."""
+    if isinstance(value, torch.device):
+        return torch.device("cpu")
+    return getattr(value, "host", value)
 
 
 def _memory(tensor: Tensor) -> int:

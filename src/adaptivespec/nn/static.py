@@ -19,8 +19,9 @@ from torch import Tensor
 
 from adaptivespec.nn.kv import KVCache
 
-#: The smallest bucket.  All passes within a bucket run the same kernels, so that the rows of plain
-#: decoding, of chains and of small trees get the same bits.
+#: The smallest bucket.  All passes within a bucket run the same kernels, so that rows of plain
+#: decoding and of chains get the same bits; siblings put their keys in other columns, and may round
+#: otherwise.
 LEAST_ROWS = 16
 #: A cache's capacity is a multiple, which aligns the rows of masks for any attention kernel.
 _LEAST_CAPACITY = 256
