@@ -1,12 +1,14 @@
-"""Does the SGLang plugin do on this machine what it should, and how fast?  In at most ten minutes.
+"""Do our engine and the SGLang plugin do here what they should, and how fast?
 
-Four engines run one after another, each in processes of its own: SGLang without speculation, the
-plugin with one triple, the plugin with dcs, and SGLang's own EAGLE3.  Their answers are compared,
-and what time is left is spent on timing.  The report is written after each engine, so that a kill
-loses nothing; what the time does not suffice for is skipped, and said to be.
+In at most ten minutes.  Five engines run one after another, each in processes of its own: ours
+(docs/cuda.md), SGLang without speculation, the plugin with one triple, the plugin with dcs, and
+SGLang's own EAGLE3.  Their answers are compared, and what time is left is spent on timing.  The
+report is written after each engine, so that a kill loses nothing; what the time does not suffice
+for is skipped, and said to be.
 
     gpu_check.py                                   # a cached pair of models, or the embedded one
     gpu_check.py MODEL DRAFT --json report.json
+    gpu_check.py --engines embedded                # our engine alone: SGLang is not needed
     gpu_check.py --device cpu                      # tries this script; see below
 
 On a CPU it needs what scripts/sglang_cpu.sh installs, and the stand-ins for SGLang's operators:
@@ -77,10 +79,11 @@ def check(args: argparse.Namespace, remaining: Callable[[], float]) -> int:
         "checks": [],
         "speed": [],
     }
-    verdict = machine.checks(facts, args.device)
-    if any(each.status == "fail" for each in verdict):
-        args.engines = []
-        print("no engine is started: see the checks", flush=True)
+    of_sglang = [name for name in args.engines if name != "embedded"]
+    verdict = machine.checks(facts, args.device, bool(of_sglang))
+    if of_sglang and any(each.status == "fail" for each in verdict):
+        args.engines = [name for name in args.engines if name == "embedded"]
+        print("no engine of SGLang is started: see the checks", flush=True)
     for which, name in enumerate(args.engines):
         left = [plan.WEIGHTS[each] for each in args.engines[which:]]
         done = _engine(name, args, result, size, remaining(), left)
@@ -95,6 +98,7 @@ def check(args: argparse.Namespace, remaining: Callable[[], float]) -> int:
     if any(name in result["engines"] for name in ("static", "dcs")):
         print(report.states(result["engines"]))
     print(report.speed(result["speed"], args.device))
+    print(report.steps(result["engines"]))
     counts = {status: sum(row.status == status for row in rows) for status in checks.STATUSES}
     print(", ".join(f"{count} {status}" for status, count in counts.items()))
     print(f"logs: {args.logs}" + (f", report: {args.json}" if args.json else ""))
@@ -120,7 +124,7 @@ def _engine(
     )
     return engines.run(
         name,
-        {**arguments, **args.engine_args},
+        arguments if name == "embedded" else {**arguments, **args.engine_args},
         plan.plugin_configuration(name, args.triple),
         result["prompts"],
         plan.passes(name, size, args.kappa),
@@ -168,7 +172,7 @@ def _arguments() -> argparse.Namespace:
         "--engine-args",
         type=json.loads,
         default={},
-        help="more arguments for every engine, as JSON: '{\"tp_size\": 2}'",
+        help="more arguments for every engine of SGLang, as JSON: '{\"tp_size\": 2}'",
     )
     parser.add_argument("--logs", type=Path, help="folder for the engines' logs")
     args = parser.parse_args()

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Does the SGLang plugin work on this machine's GPU, and how fast? At most ten minutes, everything included:
+# Do our engine and the SGLang plugin work on this machine's GPU, and how fast? At most ten minutes in all:
 #   scripts/gpu_check.sh [MODEL [DRAFT]] [--json FILE] [more options of benchmarks/gpu_check.py]
 # Takes the Python that has SGLang and leaves it as it is; where none has, makes .venv-gpu and installs
 # SGLang there (once, several minutes: the first run may have little time left for the check itself).

@@ -2,8 +2,9 @@
 # Runs the plugin inside the real SGLang on a machine without a GPU:
 #   scripts/sglang_cpu.sh [options of pytest]
 # The first run makes .venv-sglang (2.4 GB, about two minutes); a later one needs no network. Without
-# options the quick tests run; -m "slow or not slow" runs all. SGLANG_VERSION names another release
-# (0.5.20 or newer), which gets a venv of its own; PYTHON the interpreter (3.11 or newer).
+# options the quick tests run; -m "slow or not slow" runs all; --install-only makes the venv and no
+# more. SGLANG_VERSION names another release (0.5.20 or newer), which gets a venv of its own; PYTHON
+# the interpreter (3.11 or newer).
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
@@ -52,6 +53,7 @@ install() {
 }
 
 [ "$(cat "$venv/.installed" 2>/dev/null)" = "$stamp" ] || install
+[ "${1:-}" != --install-only ] || exit 0
 
 "$venv/bin/adaptivespec" models fetch ||
     echo "sglang_cpu.sh: no embedded model; the tests that need it will be skipped" >&2

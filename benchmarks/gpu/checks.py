@@ -151,11 +151,11 @@ def _starts(engine: str) -> Callable[..., tuple[bool, str]]:
     return ask
 
 
-def _equal(engine: str, name: str) -> Callable[..., tuple[bool, str]]:
+def _equal(engine: str, name: str, reference: str = "plain") -> Callable[..., tuple[bool, str]]:
     def ask(engines: Engines, kappa: float, tie: float, device: str) -> tuple[bool, str]:
         answers = answers_of(engines, engine, name)
         greedy = [each for each in answers if each["sampling_params"]["temperature"] == 0]
-        return same_tokens(answers_of(engines, "plain", "alone"), greedy, tie)
+        return same_tokens(answers_of(engines, reference, "alone"), greedy, tie)
 
     return ask
 
@@ -206,11 +206,25 @@ def _kappas(engines: Engines, kappa: float, tie: float, device: str) -> tuple[bo
     return (all(equal) if device == "cpu" else holds), text
 
 
-def _sampled(engines: Engines, *_: Any) -> tuple[bool, str]:
-    answers = answers_of(engines, "dcs", "temperatures")
-    drawn = [each for each in answers if each["sampling_params"]["temperature"] > 0]
-    whole = [each for each in drawn if each["tokens"] > 0 and each["finish"] in ("stop", "length")]
-    return len(whole) == len(drawn) > 0, f"{len(whole)} of {len(drawn)} sampled answers are whole"
+def _sampled(engine: str) -> Callable[..., tuple[bool, str]]:
+    def ask(engines: Engines, *_: Any) -> tuple[bool, str]:
+        answers = answers_of(engines, engine, "temperatures")
+        drawn = [each for each in answers if each["sampling_params"]["temperature"] > 0]
+        whole = [one for one in drawn if one["tokens"] > 0 and one["finish"] in ("stop", "length")]
+        text = f"{len(whole)} of {len(drawn)} sampled answers are whole"
+        return len(whole) == len(drawn) > 0, text
+
+    return ask
+
+
+def _like_uncaptured(engines: Engines, kappa: float, tie: float, device: str) -> tuple[bool, str]:
+    """Our engine's graphs compute what the same passes do without: the kernels are the same."""
+    if device == "cpu":
+        raise Missing("a CPU has no graphs")
+    if not (about := engines.get("embedded", {}).get("server")):
+        raise Missing("our engine did not start")
+    found = about["captured_deviation"]
+    return found <= 1e-2, f"logits at most {found:.2e} of their spread apart"
 
 
 def _captured(engines: Engines, *_: Any) -> tuple[bool, str]:
@@ -245,6 +259,13 @@ def _like_stock(engines: Engines, *_: Any) -> tuple[bool, str]:
 
 
 _CHECKS: tuple[tuple[str, Callable[..., tuple[bool, str]]], ...] = (
+    ("our engine: starts and ends", _starts("embedded")),
+    ("our engine: graphs give what uncaptured passes give", _like_uncaptured),
+    ("our engine: strict gives the tokens of plain", _equal("embedded", "strict", "embedded")),
+    ("our engine: strict is reported lossless", _lossless("embedded")),
+    ("our engine: margin raises the accept length", _margin_pays("embedded")),
+    ("our engine: no token below its kappa", _within("embedded", "margin")),
+    ("our engine: sampled requests among greedy ones", _sampled("embedded")),
     ("no speculation: starts and ends", _starts("plain")),
     ("ADAPTIVESPEC, one triple: starts and ends", _starts("static")),
     ("ADAPTIVESPEC, dcs: starts and ends", _starts("dcs")),
@@ -263,7 +284,7 @@ _CHECKS: tuple[tuple[str, Callable[..., tuple[bool, str]]], ...] = (
     ("no token below its own kappa, several in one batch", _within("static", "kappas together")),
     ("several kappas in one batch equal single requests", _kappas),
     ("greedy requests among sampled ones are strict", _equal("dcs", "temperatures")),
-    ("sampled requests among greedy ones", _sampled),
+    ("sampled requests among greedy ones", _sampled("dcs")),
     ("triples were captured and are switched, dcs", _captured),
     ("overlap scheduling is on", _overlap),
 )

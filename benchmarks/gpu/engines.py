@@ -17,6 +17,7 @@ from typing import Any
 from gpu.plan import Pass
 
 SERVE = Path(__file__).with_name("serve.py")
+EMBEDDED = Path(__file__).with_name("embedded.py")
 INTERRUPTED = "interrupted"
 _GRACE = 15.0
 #: "Capture draft decode CUDA graph end. elapsed=1.20 s, mem usage=0.06 GB, ..."
@@ -57,7 +58,7 @@ def run(
     begin = time.monotonic()
     with log.open("w", encoding="utf-8") as stream:
         process = subprocess.Popen(  # noqa: S603
-            [sys.executable, str(SERVE), str(job)],
+            [sys.executable, str(EMBEDDED if name == "embedded" else SERVE), str(job)],
             stdin=subprocess.DEVNULL,
             stdout=stream,
             stderr=subprocess.STDOUT,

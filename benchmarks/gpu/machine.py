@@ -34,19 +34,25 @@ def memory(machine: dict[str, Any]) -> float | None:
     return machine["gpu"] and machine["gpu"]["memory.total"] * _MEBIBYTE
 
 
-def checks(machine: dict[str, Any], device: str) -> list[Check]:
-    """The device is there, the plugin is installed, and SGLang's seams are as it needs them."""
-    from adaptivespec.integrations.sglang.plugin import seam_problems
-
-    gpu, versions = machine["gpu"], machine["versions"]
-    found = [point for point in entry_points(group="sglang.srt.plugins") if _ours(point.value)]
-    problems = seam_problems()
-    where = f"SGLang {versions['sglang']}"
+def checks(machine: dict[str, Any], device: str, plugin: bool) -> list[Check]:
+    """The device is there and, with `plugin`, that is installed and SGLang as it needs it."""
+    gpu = machine["gpu"]
     name = gpu["name"] if gpu else "nvidia-smi shows none"
-    return [
+    there = (
         Check("a GPU", "skipped", "a CPU was asked for")
         if device == "cpu"
-        else _check("a GPU", gpu is not None, name),
+        else _check("a GPU", gpu is not None, name)
+    )
+    return [there, *(_plugin_checks(machine) if plugin else [])]
+
+
+def _plugin_checks(machine: dict[str, Any]) -> list[Check]:
+    from adaptivespec.integrations.sglang.plugin import seam_problems
+
+    found = [point for point in entry_points(group="sglang.srt.plugins") if _ours(point.value)]
+    problems = seam_problems()
+    where = f"SGLang {machine['versions']['sglang']}"
+    return [
         _check(
             "SGLang finds the plugin",
             bool(found),

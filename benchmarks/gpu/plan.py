@@ -1,7 +1,8 @@
 """What each engine is asked to do, in which order, and how long it may take.
 
-Four engines run one after another, since they do not fit beside each other:
+Five engines run one after another, since they do not fit beside each other:
 
+* ``embedded``: our own engine, one request at a time: plain, strict and margin.
 * ``plain``: no speculation; its answers are the reference.
 * ``static``: ADAPTIVESPEC with one triple.
 * ``dcs``: ADAPTIVESPEC with the default policy.
@@ -16,12 +17,12 @@ from __future__ import annotations
 import json
 import random
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
-ENGINES = ("plain", "static", "dcs", "stock")
+ENGINES = ("embedded", "plain", "static", "dcs", "stock")
 #: Share of the time by engine: what it has to do, and how much it is wanted.
-WEIGHTS = {"plain": 2.0, "static": 3.0, "dcs": 3.0, "stock": 2.0}
+WEIGHTS = {"embedded": 2.0, "plain": 2.0, "static": 3.0, "dcs": 3.0, "stock": 2.0}
 KAPPAS = (1.0, 0.5, 0.2, 0.05)
 TEMPERATURES = (0.0, 0.7, 0.0, 1.0)
 
@@ -75,8 +76,18 @@ def allot(remaining: float, weights: Sequence[float], minimum: float) -> tuple[f
 def passes(engine: str, size: Size, kappa: float, seed: int = 0) -> list[Pass]:
     """What ``engine`` does, in order; the first pass warms it up."""
     margins = {"plain": [None], "stock": [None]}.get(engine, [1.0, kappa])
-    work = [Pass("warm-up", _requests(max(size.batches), 8, margins[-1:]), max(size.batches))]
     every = size.prompts
+    if engine == "embedded":
+        margins = [None, 1.0, kappa]
+        size = replace(size, batches=(1,))
+    work = [Pass("warm-up", _requests(max(size.batches), 8, margins[-1:]), max(size.batches))]
+    if engine == "embedded":
+        work[0] = Pass("warm-up", _requests(len(margins), size.tokens, margins), 1)
+        work.append(Pass("alone", _requests(every, size.tokens), 1, top_logprobs=2))
+        work.append(Pass("strict", _requests(every, size.tokens, [1.0]), 1))
+        work.append(Pass("margin", _requests(every, size.tokens, [kappa]), 1, top_logprobs=2))
+        mixed = _requests(every, size.tokens, [1.0], TEMPERATURES)
+        work.append(Pass("temperatures", mixed, 1))
     if engine == "plain":
         work.append(Pass("alone", _requests(every, size.tokens), 1, top_logprobs=2))
         work.append(Pass("together", _requests(every, size.tokens), every))
@@ -130,7 +141,9 @@ def _requests(
 def engine_arguments(
     engine: str, target: str, draft: str, triple: Sequence[int], device: str, size: Size
 ) -> dict[str, Any]:
-    """Keyword arguments of ``sglang.Engine``."""
+    """Keyword arguments of ``sglang.Engine``, and of ours."""
+    if engine == "embedded":
+        return {"model": target, "draft_model": draft, "device": device, "policy": "dcs"}
     most = max(size.prompts, *size.batches)
     arguments: dict[str, Any] = {
         "model_path": target,

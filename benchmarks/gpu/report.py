@@ -9,6 +9,7 @@ from gpu.checks import Check
 
 _MARKS = {"pass": "ok  ", "fail": "FAIL", "skipped": "skip"}
 _ARMS = {
+    "embedded": "our engine",
     "plain": "no speculation",
     "stock": "stock EAGLE3",
     "static": "ADAPTIVESPEC, one triple",
@@ -86,8 +87,26 @@ def speed(rows: Sequence[Mapping[str, Any]], device: str) -> str:
     return "\n".join(lines)
 
 
+def steps(engines: Mapping[str, Any]) -> str:
+    """Where a step of our engine spends its time, by kappa: host seconds, passes waited for."""
+    lines = []
+    passes = engines.get("embedded", {}).get("passes", {}).values()
+    timed = [done for done in passes if done["timed"] and "answers" in done]
+    for kappa in dict.fromkeys(done["timed"]["kappa"] for done in timed):
+        answers = [a for done in timed if done["timed"]["kappa"] == kappa for a in done["answers"]]
+        count = sum(answer["verifications"] for answer in answers)
+        parts = (
+            f"{part} {1000 * sum(answer['times'][f'{part}_s'] for answer in answers) / count:.2f}"
+            for part in ("draft", "verify", "host")
+            if count
+        )
+        name = _arm({"engine": "embedded", "kappa": kappa})
+        lines.append(f"  {name}: {', '.join(parts)}")
+    return "\n".join(["milliseconds a step of our engine", *(lines or ["  nothing was timed"])])
+
+
 def _arm(row: Mapping[str, Any]) -> str:
     kappa = row["kappa"]
     if kappa is None:
-        return _ARMS[row["engine"]]
+        return _ARMS[row["engine"]] + (", plain" if row["engine"] == "embedded" else "")
     return f"{_ARMS[row['engine']]}, " + ("strict" if kappa >= 1 else f"kappa {kappa:g}")

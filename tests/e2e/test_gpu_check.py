@@ -71,7 +71,7 @@ import sys
 sys.path.insert(0, sys.argv.pop(1))
 import gpu_check
 from gpu import machine
-machine.checks = lambda facts, device: []
+machine.checks = lambda *_: []
 machine._cuda = lambda: None  # importing torch takes seconds
 sys.exit(gpu_check.main())
 """
@@ -94,6 +94,7 @@ def start(fake):
     def run(*arguments, **environment):
         command = [sys.executable, str(fake / "start.py"), str(ROOT / "benchmarks")]
         command += ["target", "head", "--device", "cpu", "--logs", str(fake / "logs")]
+        command += ["--engines", ",".join(ENGINES)]
         return subprocess.Popen(
             [*command, "--json", str(fake / "report.json"), *arguments],
             env={**os.environ, **environment},
@@ -123,7 +124,8 @@ def test_everything_passes_and_the_report_holds_it(check):
     assert list(found["engines"]) == ENGINES
     statuses = {row["name"]: row["status"] for row in found["checks"]}
     assert set(statuses.values()) == {"pass", "skipped"}
-    assert [name for name, status in statuses.items() if status == "skipped"] == [
+    skipped = [name for name, status in statuses.items() if status == "skipped"]
+    assert [name for name in skipped if not name.startswith("our engine: ")] == [
         "overlap scheduling is on"
     ]
     assert {(row["engine"], row["kappa"]) for row in found["speed"]} == {
@@ -150,6 +152,28 @@ def test_without_time_everything_is_skipped_and_said_to_be(check):
     assert status == 1
     assert "no speculation: skipped, 0 s are left and a start takes 30" in text
     assert {row["status"] for row in found["checks"]} == {"skipped"}
+
+
+@pytest.mark.network
+def test_our_own_engine_is_checked_without_sglang(tmp_path, monkeypatch):
+    """The real one, on the embedded model."""
+    monkeypatch.setenv("PYTHONPATH", str(ROOT / "src"))
+    for name in ("MODEL", "DRAFT"):
+        monkeypatch.delenv(f"ADAPTIVESPEC_GPU_{name}", raising=False)
+    report = tmp_path / "report.json"
+    command = [sys.executable, str(ROOT / "benchmarks" / "gpu_check.py"), "--device", "cpu"]
+    command += ["--engines", "embedded", "--json", str(report), "--logs", str(tmp_path)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    found = json.loads(report.read_text())
+    statuses = {row["name"]: row["status"] for row in found["checks"]}
+    ours = {name: status for name, status in statuses.items() if name.startswith("our engine: ")}
+    assert ours.pop("our engine: graphs give what uncaptured passes give") == "skipped"
+    assert set(ours.values()) == {"pass"}
+    assert len(ours) == 6
+    assert not [name for name in statuses if "SGLang" in name and statuses[name] != "skipped"]
+    assert {(row["kappa"], row["batch"]) for row in found["speed"]} == {(None, 1), (1, 1), (0.2, 1)}
+    assert "our engine, strict: draft " in done.stdout
 
 
 def test_what_was_done_before_an_interruption_is_in_the_report(start, fake):
@@ -189,8 +213,9 @@ def test_the_script_gives_the_checkout_its_metadata_and_installs_nothing(fake):
     script.write_text((ROOT / "scripts" / "gpu_check.sh").read_text())
     for name in ("src", "benchmarks", "pyproject.toml"):
         (fake / name).symlink_to(ROOT / name)
+    command = ["bash", str(script), "target", "head", "--device", "cpu"]
     done = subprocess.run(
-        ["bash", str(script), "target", "head", "--device", "cpu", "--logs", str(fake / "logs")],
+        [*command, "--logs", str(fake / "logs"), "--engines", ",".join(ENGINES)],
         env={**os.environ, "PYTHON": sys.executable},
         capture_output=True,
         text=True,
@@ -199,7 +224,7 @@ def test_the_script_gives_the_checkout_its_metadata_and_installs_nothing(fake):
     )
     assert "ok    SGLang finds the plugin: adaptivespec = adaptivespec." in done.stdout, done.stderr
     assert "FAIL  SGLang has every seam" in done.stdout
-    assert "no engine is started" in done.stdout
+    assert "no engine of SGLang is started" in done.stdout
     assert done.returncode == 1
     (metadata,) = fake.glob(".venv-gpu-check/adaptivespec-*.dist-info/entry_points.txt")
     assert "[sglang.srt.plugins]" in metadata.read_text()

@@ -30,14 +30,16 @@ def plain_and(engine: Engine, **options: Any) -> tuple[Any, Any]:
     return plain, engine.generate(prompt, **given, **options)
 
 
-@pytest.mark.parametrize("spelled", ["ngram", "+ngram"])
-def test_n_grams_need_no_head(target: Path, spelled: str) -> None:
+@pytest.mark.parametrize("spelled", ["ngram", "+ngram", None])
+def test_n_grams_need_no_head(target: Path, spelled: str | None) -> None:
+    """And are what a model without one gets, unasked."""
     engine = Engine.from_pretrained(target, spelled, **OPTIONS)
     assert isinstance(engine.drafter, NgramDrafter)
     assert engine.head_name == "ngram"
     plain, drafted = plain_and(engine, policy="chain:4")
     assert drafted.token_ids == plain.token_ids
     assert drafted.stats.num_draft_tokens > 0
+    assert engine.generate([3, 9, 4], max_tokens=2).policy != "none"
 
 
 def test_a_small_model_drafts_and_its_own_twin_is_always_right(target: Path) -> None:

@@ -95,7 +95,7 @@ class ModelOptions:
             panel=MODEL,
             env="DRAFT_MODEL",
             help="What drafts: an EAGLE-3 head or a small model (a directory, a file or a hub id), "
-            "ngram, or HEAD+ngram. Missing: the embedded model's own head.",
+            "ngram, or HEAD+ngram. Missing: the head that ships for the model, else ngram.",
         ),
     ] = None
     backend: Annotated[

@@ -24,7 +24,7 @@ class DraftModel:
     Attributes:
         choice: what was asked for.
         path: of the head or small model; None where there is none.
-        name: for people; empty where nothing drafts.
+        name: for people.
     """
 
     choice: DrafterChoice
@@ -44,10 +44,10 @@ class DraftModel:
         if choice.alone:
             return cls(choice, None, NGRAM)
         path = find_head(choice.main, target_name, hub)
-        main = str(choice.main or SHIPPED_HEADS.get(target_name.lower(), ""))
-        if not choice.ngram:
-            return cls(choice, path, main)
-        return cls(choice, path, NGRAM if path is None else f"{main}+{NGRAM}")
+        if path is None:  # a model without a head: what needs no weights is better than nothing
+            return cls(DrafterChoice(ngram=True, alone=True), None, NGRAM)
+        main = str(choice.main or SHIPPED_HEADS[target_name.lower()])
+        return cls(choice, path, f"{main}+{NGRAM}" if choice.ngram else main)
 
     @property
     def small(self) -> bool:

@@ -82,8 +82,8 @@ class Engine:
             model: None for the embedded SmolLM2-135M-Instruct, a directory, a GGUF file, a hub id.
             draft_model: an EAGLE-3 head or a small model of the same tokenizer, a directory or hub
                 id; "ngram" for prompt lookup, "HEAD+ngram" or "+ngram" for both (docs/drafters.md).
-                None for the head that the package ships for the embedded model, else plain
-                decoding.
+                None for the head that the package ships for the embedded model, else prompt
+                lookup.
             backend: "torch", "native" for the compiled CPU engine (docs/native.md), or "auto":
                 native where it can serve, else torch, with a FallbackWarning that says why. A
                 model of no family of ours runs in transformers, if it is installed.
