@@ -191,6 +191,7 @@ class TestTape:
         [
             lambda x: [x * float(x.sum())],
             lambda x: [x[x > 0]],
+            lambda x: [torch.where(x > 0, x, 2.0)],
             lambda x: [x + torch.tensor([1.0, 2.0])],
             lambda x: [x + (1.0 if torch.equal(x, x) else 0.0)],
         ],

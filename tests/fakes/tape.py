@@ -22,6 +22,7 @@ _NOT_IN_A_GRAPH = (
     "nonzero",
     "masked_select",
     "lift_fresh",
+    "scalar_tensor",
     "unique",
 )
 
@@ -72,7 +73,9 @@ class _Recorder(TorchDispatchMode):
         by_mask = name.strip("_").startswith("index") and any(
             is_tensor(t) and t.dtype == torch.bool for t in tree_leaves(args[1])
         )
-        if by_mask or name in _NOT_IN_A_GRAPH:
+        # `where` copies a number to the device; others hand it to the kernel.
+        copied = name == "where" and "Scalar" in func._overloadname
+        if by_mask or copied or name in _NOT_IN_A_GRAPH:
             raise AssertionError(f"{func} cannot be captured")
         result = func(*args, **kwargs)
         given = {_memory(t) for t in tree_leaves((args, kwargs)) if is_tensor(t)}

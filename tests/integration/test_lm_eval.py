@@ -12,12 +12,14 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+import torch
 
 from adaptivespec.core.errors import ConfigError, ContextLengthError
 from adaptivespec.engine.scoring import token_logprobs
 from adaptivespec.integrations.lm_eval.requests import (
     STAMP,
     continue_from,
+    device_of,
     guard_cache,
     sampling_of,
 )
@@ -223,3 +225,21 @@ def test_the_example_tasks_run(root: Path, tmp_path: Path) -> None:
     results = json.loads(file.read_text())
     assert results["config"]["lossless"] is False
     assert results["results"]["example_endings"]["acc,none"] >= 0.5
+
+
+@pytest.mark.parametrize(
+    ("asked", "backend", "there", "used"),
+    [
+        (None, "auto", True, "cpu"),
+        ("cpu", "auto", True, "cpu"),
+        ("cuda:0", "auto", False, "cpu"),
+        ("cuda:0", "native", True, "cpu"),
+        ("cuda:0", "auto", True, "cuda:0"),
+        ("cuda:1", "auto", False, "cuda:1"),
+    ],
+)
+def test_what_lm_eval_asks_for_by_itself_is_used_where_it_is_there(
+    asked: str | None, backend: str, there: bool, used: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: there)
+    assert device_of(asked, backend) == used

@@ -61,18 +61,18 @@ class CudaGraphs:
     def __init__(self, device: torch.device) -> None:
         self._device = device
         self._pool = torch.cuda.graph_pool_handle()
+        self._stream = torch.cuda.Stream(device)
 
     def capture(self, work: Callable[[], None]) -> Callable[[], None]:
         with torch.cuda.device(self._device):
-            stream = torch.cuda.Stream()
-            stream.wait_stream(torch.cuda.current_stream())
-            with torch.cuda.stream(stream):
+            self._stream.wait_stream(torch.cuda.current_stream())
+            with torch.cuda.stream(self._stream):
                 work()  # kernels load and libraries take their workspaces outside of a capture
-            torch.cuda.current_stream().wait_stream(stream)
+            torch.cuda.current_stream().wait_stream(self._stream)
             graph = torch.cuda.CUDAGraph()
             # Other threads of a server may use the device meanwhile.
             with torch.cuda.graph(
-                graph, pool=self._pool, stream=stream, capture_error_mode="thread_local"
+                graph, pool=self._pool, stream=self._stream, capture_error_mode="thread_local"
             ):
                 work()
         return graph.replay
@@ -231,5 +231,5 @@ class StaticCaches:
 
 def static_mask(seen: Tensor, groups: int, dtype: torch.dtype) -> Tensor:
     """The additive mask `[groups * R, T]` of `seen bool[R, T]`."""
-    nothing = torch.zeros((), dtype=dtype, device=seen.device)
-    return torch.where(seen, nothing, float("-inf")).repeat(groups, 1)
+    mask = torch.zeros(seen.shape, dtype=dtype, device=seen.device)
+    return mask.masked_fill_(~seen, float("-inf")).repeat(groups, 1)

@@ -17,15 +17,18 @@ from adaptivespec.engine import Engine
 from adaptivespec.engine.identity import identity_of
 from adaptivespec.engine.loading import read_config
 from adaptivespec.engine.scoring import Scorer
-from adaptivespec.integrations.lm_eval.requests import continue_from, guard_cache, sampling_of
+from adaptivespec.integrations.lm_eval.requests import (
+    continue_from,
+    device_of,
+    guard_cache,
+    sampling_of,
+)
 from adaptivespec.policy import make_policy
 from adaptivespec.verify import make_rule
 
 __all__ = ["AdaptiveSpecLM"]
 
 MAX_TOKENS = 256
-UNASKED_DEVICE = "cuda:0"
-"""What lm-eval's command passes when no --device is given."""
 log = logging.getLogger(__name__)
 
 
@@ -43,7 +46,8 @@ class AdaptiveSpecLM(TemplateLM):  # type: ignore[misc, unused-ignore]
         seed: of sampled answers; the n-th of a run draws from seed + n.
         add_bos_token: put the bos token before prompts that do not begin with it.
         batch_size, max_batch_size: accepted from lm-eval; requests run one at a time.
-        device: "cpu"; lm-eval's own default, "cuda:0", stands for it too.
+        device: "cpu" or "cuda:N"; lm-eval's own default, "cuda:0", is the CPU where there is no GPU
+            or the backend has none.
         engine: a ready engine in place of all that loads one.
 
     Raises:
@@ -78,7 +82,7 @@ class AdaptiveSpecLM(TemplateLM):  # type: ignore[misc, unused-ignore]
             draft_model,
             backend=backend,
             dtype=dtype,
-            device="cpu" if device in (None, UNASKED_DEVICE) else device,
+            device=device_of(device, backend),
             threads=threads,
             max_model_len=max_model_len,
             cache_dir=cache_dir,

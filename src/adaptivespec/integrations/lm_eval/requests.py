@@ -7,18 +7,28 @@ import logging
 from collections.abc import Mapping, MutableMapping
 from typing import Any
 
+import torch
+
 from adaptivespec.core.errors import ConfigError
 
-__all__ = ["STAMP", "continue_from", "guard_cache", "sampling_of"]
+__all__ = ["STAMP", "continue_from", "device_of", "guard_cache", "sampling_of"]
 
 MAX_TOKENS = ("max_gen_toks", "max_new_tokens", "max_tokens", "max_completion_tokens")
 """The names that tasks give the bound of an answer."""
 WHEN_SAMPLING = ("top_p", "top_k", "min_p", "seed")
 ALWAYS = ("repetition_penalty", "presence_penalty", "frequency_penalty", "min_tokens", "ignore_eos")
+UNASKED_DEVICE = "cuda:0"
+"""What lm-eval's command passes when no --device is given."""
 STAMP = "adaptivespec"
 """The key under which a cache of answers says whose answers it holds."""
 
 log = logging.getLogger(__name__)
+
+
+def device_of(asked: str | None, backend: str) -> str:
+    """The device of ``Engine.from_pretrained`` for lm-eval's; its default only where it can be."""
+    unasked = asked == UNASKED_DEVICE and (backend == "native" or not torch.cuda.is_available())
+    return "cpu" if asked is None or unasked else asked
 
 
 def sampling_of(asked: Mapping[str, Any], max_tokens: int, seed: int) -> dict[str, Any]:
