@@ -20,6 +20,7 @@ def main() -> None:
     from adaptivespec.engine import Engine
 
     policy = job["engine"].pop("policy")
+    job["engine"]["draft_model"] = readable(job["engine"]["draft_model"], Path(job["out"]).parent)
     with Path(job["out"]).open("a", encoding="utf-8") as out:
 
         def write(**line: Any) -> None:
@@ -35,6 +36,20 @@ def main() -> None:
                 done = run(engine, policy, job["prompts"], work)
                 write(name=work["name"], timed=work["timed"], **done)
         write(ended=time.monotonic() - begin, memory=_memory(engine))
+
+
+def readable(draft: str, folder: Path) -> str:
+    """The head, or a copy in ``folder`` where it is a pickle: our engine reads none."""
+    from adaptivespec.draft.eagle3_checkpoint import Eagle3Checkpoint
+    from adaptivespec.draft.heads import HeadFiles
+    from adaptivespec.engine.weights import resolve_model
+
+    path = Path(draft) if Path(draft).exists() else resolve_model(draft, pickles=True).path
+    if not HeadFiles.find(path).pickled:
+        return str(path)
+    copy = folder / "head"
+    Eagle3Checkpoint.load(path, allow_pickles=True).save_as(copy, "sglang")
+    return str(copy)
 
 
 def run(engine: Any, policy: str, prompts: list[str], work: dict[str, Any]) -> dict[str, Any]:

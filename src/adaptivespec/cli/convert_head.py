@@ -91,7 +91,7 @@ def convert_head(
         raise ConfigError(
             "--target, --kappa and --num-steps belong to --to speculators", field="to"
         )
-    found = find_head(path, "", {}) or Path(path)
+    found = find_head(path, "", {"pickles": allow_pickles}) or Path(path)
     if found.resolve() == out.resolve():
         raise ConfigError("the head would be written over itself", field="out")
     head = Head.open(found, allow_pickles)

@@ -61,7 +61,7 @@ def inspect_checkpoint(
     from adaptivespec.engine.inspection import Sizes, describe, fit
     from adaptivespec.engine.weights import resolve_model
 
-    found, name = _resolve(path)
+    found, name = _resolve(path, allow_pickles)
     report = describe(found, name, allow_pickles)
     if model is not None:
         if report["kind"] != "head":
@@ -80,14 +80,14 @@ def inspect_checkpoint(
         raise typer.Exit(1)
 
 
-def _resolve(path: str) -> tuple[Path, str]:
+def _resolve(path: str, pickles: bool) -> tuple[Path, str]:
     """Where it lies, and a name to show; a head's weights file is taken as it is."""
     from adaptivespec.engine.weights import resolve_model
 
     local = Path(path)
     if local.is_file() and local.suffix in (".safetensors", ".bin"):
         return local.absolute(), local.name
-    files = resolve_model(path)
+    files = resolve_model(path, pickles=pickles)
     return files.path, files.name
 
 

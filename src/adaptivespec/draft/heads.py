@@ -67,9 +67,9 @@ class HeadFiles:
                 field="draft_model",
                 remedy="Give the file itself, or another directory"
                 if files
-                else "From the hub no pickles (.bin) are fetched: where a head has nothing else, "
-                "download it into a directory, then adaptivespec convert-head DIR OUT --to sglang "
-                "--allow-pickles",
+                else "A head of the hub that has nothing but a pickle (.bin) is fetched and made "
+                "safe by `adaptivespec convert-head ID OUT --to sglang --allow-pickles`; then give "
+                "OUT",
             )
         return cls(config, files[0])
 

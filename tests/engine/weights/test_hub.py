@@ -15,7 +15,7 @@ from adaptivespec.core.errors import (
     DownloadError,
     ModelNotFoundError,
 )
-from adaptivespec.engine.weights.hub import PATTERNS, snapshot
+from adaptivespec.engine.weights.hub import PATTERNS, PICKLES, snapshot
 from adaptivespec.engine.weights.progress import ProgressEvent
 
 huggingface_hub = pytest.importorskip("huggingface_hub")
@@ -66,6 +66,19 @@ def test_patterns_never_take_pickles():
     wanted += ["model.safetensors.index.json", "chat_template.jinja", "tokenizer.model"]
     refused = ["pytorch_model.bin", "model.pt", "x.pth", "consolidated.00.ckpt", "tf.h5", "a.py"]
     assert list(filter_repo_objects(wanted + refused, allow_patterns=list(PATTERNS))) == wanted
+
+
+@pytest.mark.parametrize("safe", [True, False])
+def test_a_pickle_is_fetched_where_that_is_allowed_and_nothing_else_is_there(
+    answer, tmp_path, safe
+):
+    if safe:
+        (tmp_path / "model.safetensors").touch()
+    calls = answer(tmp_path)
+    assert snapshot("org/name", revision="r", pickles=True) == tmp_path
+    wanted = [[*PATTERNS]] if safe else [[*PATTERNS], [*PATTERNS, *PICKLES]]
+    assert [call["allow_patterns"] for call in calls] == wanted
+    assert {call["revision"] for call in calls} == {"r"}
 
 
 @pytest.mark.parametrize(

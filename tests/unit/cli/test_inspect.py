@@ -16,6 +16,7 @@ from adaptivespec.cli import convert_head, inspect
 from adaptivespec.draft.eagle3_checkpoint import Eagle3Checkpoint
 from adaptivespec.draft.heads import Head
 from adaptivespec.draft.proposal import Proposal, read_proposal
+from adaptivespec.engine.weights import hub
 from fakes import head_dialects, tiny
 
 app = typer.Typer()
@@ -215,6 +216,29 @@ def test_conversion(tmp_path: Path) -> None:
     assert (result.exit_code, result.stderr) == (0, "")
     assert Head.open(out).dialect.name == "nvidia"
     assert run("convert-head", out, out, "--to", "sglang", "--force").exit_code == 2
+
+
+def test_a_pickled_head_of_the_hub(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its weights come when they are allowed to, and the copy needs no leave."""
+    head = head_dialects.official(tmp_path / "head")
+    (head / "pytorch_model.bin").rename(tmp_path / "kept.bin")
+
+    def snapshot(name: str, pickles: bool = False, **_: Any) -> Path:
+        assert name == "authors/EAGLE3-tiny"
+        if pickles:
+            (tmp_path / "kept.bin").rename(head / "pytorch_model.bin")
+        return head
+
+    monkeypatch.setattr(hub, "snapshot", snapshot)
+    out = tmp_path / "out"
+    refused = run("convert-head", "authors/EAGLE3-tiny", out, "--to", "sglang")
+    assert refused.exit_code == 2
+    assert "--allow-pickles" in refused.stderr
+    done = run("convert-head", "authors/EAGLE3-tiny", out, "--to", "sglang", "--allow-pickles")
+    assert done.exit_code == 0, done.stderr
+    assert Eagle3Checkpoint.load(out).config.draft_vocab_size == 23
+    (head / "pytorch_model.bin").rename(tmp_path / "kept.bin")
+    assert report("authors/EAGLE3-tiny", "--allow-pickles")["tensors_read"]
 
 
 def test_usual_taps_need_no_words(tmp_path: Path) -> None:

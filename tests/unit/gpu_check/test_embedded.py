@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 from gpu import embedded
 
-from fakes import targets, tiny
+from adaptivespec.draft.eagle3_checkpoint import Eagle3Checkpoint
+from fakes import head_dialects, targets, tiny
 from fakes.tape import Tape
 
 
@@ -29,3 +30,13 @@ def test_a_graph_that_is_not_replayed_is_found():
 
 def test_without_graphs_there_is_nothing_to_compare():
     assert embedded.deviation(tiny.target()) is None
+
+
+def test_a_pickled_head_is_read_from_a_copy(tmp_path):
+    pickled, whole = (
+        head_dialects.official(tmp_path / "one"),
+        head_dialects.sglang(tmp_path / "two"),
+    )
+    copy = embedded.readable(str(pickled), tmp_path)
+    assert Eagle3Checkpoint.load(copy).config.draft_vocab_size == 23
+    assert embedded.readable(str(whole), tmp_path) == str(whole)

@@ -17,10 +17,12 @@ from adaptivespec.core.errors import (
 )
 from adaptivespec.engine.weights.progress import ProgressCallback, ProgressEvent, silent
 
-__all__ = ["PATTERNS", "snapshot"]
+__all__ = ["PATTERNS", "PICKLES", "snapshot"]
 
 PATTERNS = ("*.json", "*.safetensors", "*.jinja", "tokenizer.*")
-"""Everything a model needs here; never pickled weights."""
+"""Everything a model needs here; no pickled weights."""
+PICKLES = ("*.bin",)
+"""Those, for callers that may read them."""
 
 
 def snapshot(
@@ -31,8 +33,11 @@ def snapshot(
     local_files_only: bool = False,
     token: str | None = None,
     progress: ProgressCallback = silent,
+    pickles: bool = False,
 ) -> Path:
     """The local directory of ``repo_id``, downloaded where it is not cached.
+
+    Pickled weights are left out, unless ``pickles`` and there are no others.
 
     ``cache_dir`` None means the hub library's own cache, shared with other tools.
     Reports "downloading".
@@ -54,17 +59,25 @@ def snapshot(
             remedy="Run `pip install 'adaptivespec[hub]'`, or pass a local directory",
         ) from error
     label = repo_id if revision is None else f"{repo_id} at revision {revision}"
-    with _typed_errors(label, local_files_only):
-        path = huggingface_hub.snapshot_download(
-            repo_id,
-            revision=revision,
-            cache_dir=cache_dir,
-            local_files_only=local_files_only,
-            token=token,
-            allow_patterns=list(PATTERNS),
-            tqdm_class=_reporter(progress),
-        )
-    return Path(path)
+
+    def download(patterns: tuple[str, ...]) -> Path:
+        with _typed_errors(label, local_files_only):
+            return Path(
+                huggingface_hub.snapshot_download(
+                    repo_id,
+                    revision=revision,
+                    cache_dir=cache_dir,
+                    local_files_only=local_files_only,
+                    token=token,
+                    allow_patterns=list(patterns),
+                    tqdm_class=_reporter(progress),
+                )
+            )
+
+    path = download(PATTERNS)
+    if pickles and not any(path.glob("*.safetensors")):
+        path = download(PATTERNS + PICKLES)
+    return path
 
 
 @contextmanager

@@ -37,6 +37,7 @@ def resolve_model(
     local_files_only: bool = False,
     token: str | None = None,
     progress: ProgressCallback | None = None,
+    pickles: bool = False,
 ) -> ModelFiles:
     """Find ``model``, downloading it where that is needed and allowed.
 
@@ -50,6 +51,7 @@ def resolve_model(
         local_files_only: never use the network; what is not here is not found.
         token: for gated or private hub models.
         progress: see :func:`fetch_embedded`.
+        pickles: of a hub model that has no other weights, download the pickled ones.
 
     Raises:
         ModelNotFoundError: no such path, name or hub model; or a directory without config.json.
@@ -74,6 +76,7 @@ def resolve_model(
             local_files_only=local_files_only,
             token=token,
             progress=progress or silent,
+            pickles=pickles,
         )
         return ModelFiles(_local(directory).path, text)
     raise ModelNotFoundError(
