@@ -84,7 +84,9 @@ def test_report_and_compare_need_no_model(cli, folder, tmp_path):
 
 
 def test_ctrl_c_ends_it_and_the_same_command_goes_on(cli, start, tmp_path):
-    command = ["bench", *OPTIONS, "-o", str(tmp_path / "run")]
+    command = ["bench", "--tasks", "capitals", "--limit", "3", "--timed", "1", "--dev", "1"]
+    command += ["--restarts", "0", "--workers", "1", "--threads", "1", "--max-tokens", "24"]
+    command += ["--rules", "strict", "--policies", "static:3,1,4", "-o", str(tmp_path / "run")]
     process = start(*command)
     rows = tmp_path / "run" / "rows.jsonl"
     for _ in range(600):

@@ -20,7 +20,7 @@ from adaptivespec.draft.base import Drafter, first_pending
 from adaptivespec.draft.eagle3_checkpoint import LAYER, Eagle3Checkpoint
 from adaptivespec.draft.growth import Growth
 from adaptivespec.draft.offers import offers
-from adaptivespec.nn.attention import additive_mask, attend, causal
+from adaptivespec.nn.attention import additive_mask, attend, pieces
 from adaptivespec.nn.kv import KVCache, Rows
 from adaptivespec.nn.linear import Linear
 from adaptivespec.nn.norm import RMSNorm, fold_gain
@@ -232,15 +232,15 @@ class Eagle3Drafter(Drafter[Eagle3State]):
         """Read and commit rows of `taps [K, taps * H]` and `tokens i64[K]`; `_read`'s answer."""
         features = self.fc(self._normed_taps(taps))
         cache.reserve(cache.length + tokens.shape[0])
-        for feature, chunk in zip(
-            features.split(CHUNK_ROWS), tokens.split(CHUNK_ROWS), strict=True
+        runs = pieces(tokens, cache.length, CHUNK_ROWS)
+        for feature, (piece, positions, visible) in zip(
+            features.split(CHUNK_ROWS), runs, strict=True
         ):
-            rows, start = chunk.shape[0], cache.length
-            positions = torch.arange(start, start + rows, device=self.device)
-            visible = causal(rows, self.device)
-            mask = additive_mask(visible, start, self.groups, self.dtype) if rows > 1 else None
-            hidden = self._pass(feature, chunk, positions, cache.behind(), mask)
-            cache.commit(range(rows))
+            mask = None
+            if piece.shape[0] > 1:
+                mask = additive_mask(visible, cache.length, self.groups, self.dtype)
+            hidden = self._pass(feature, piece, positions, cache.behind(), mask)
+            cache.commit(range(piece.shape[0]))
         return hidden[-1:], self._logits(hidden[-1:])
 
     def _pass(

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import torch
 import torch.nn.functional as F
 from torch import Tensor
@@ -35,3 +37,15 @@ def additive_mask(visible: Tensor, prefix: int, groups: int, dtype: torch.dtype)
 def causal(rows: int, device: torch.device | None = None) -> Tensor:
     """`visible bool[rows, rows]` of a plain run of tokens."""
     return torch.ones(rows, rows, dtype=torch.bool, device=device).tril()
+
+
+def pieces(tokens: Tensor, start: int, size: int) -> Iterator[tuple[Tensor, Tensor, Tensor]]:
+    """A run of `tokens i64[K]` that begins at position `start`, in pieces of at most `size`.
+
+    Of each piece its tokens and positions `[R]`, and what its rows see of it, as `causal`.
+    """
+    for piece in tokens.split(size):
+        rows = piece.shape[0]
+        positions = torch.arange(start, start + rows, device=tokens.device)
+        yield piece, positions, causal(rows, tokens.device)
+        start += rows

@@ -10,7 +10,7 @@ from torch import Tensor
 from adaptivespec.core.tree import DraftTree
 from adaptivespec.engine.model.llama import Llama
 from adaptivespec.engine.target import Pass, PrefillProgress, Target, TargetLimits
-from adaptivespec.nn.attention import additive_mask, causal
+from adaptivespec.nn.attention import additive_mask, pieces
 from adaptivespec.nn.kv import KVCache
 
 #: Rows of one prefill pass: enough to feed the matrix units, small enough to bound the mask.
@@ -46,12 +46,9 @@ class TorchTarget(Target[KVCache]):
         ids = torch.tensor(tokens, dtype=torch.long, device=self.device)
         taps: list[Tensor] = []
         cache.reserve(cache.length + len(tokens))
-        for chunk in ids.split(PREFILL_ROWS):
-            rows = chunk.shape[0]
-            positions = torch.arange(cache.length, cache.length + rows, device=self.device)
-            visible = causal(rows, self.device)
-            hidden, tap = self._run(cache, chunk, positions, visible, tap_layers)
-            cache.commit(range(rows))
+        for piece, positions, visible in pieces(ids, cache.length, PREFILL_ROWS):
+            hidden, tap = self._run(cache, piece, positions, visible, tap_layers)
+            cache.commit(range(piece.shape[0]))
             taps.append(tap)
             if progress is not None:
                 progress(sum(map(len, taps)), len(tokens))

@@ -19,7 +19,7 @@ from adaptivespec.core.errors import ConfigError
 from adaptivespec.core.tree import DraftTree
 from adaptivespec.engine.model.transformers_model import new_cache
 from adaptivespec.engine.target import Pass, PrefillProgress, Target, TargetLimits
-from adaptivespec.nn.attention import causal
+from adaptivespec.nn.attention import pieces
 
 #: Rows of one prefill pass.
 PREFILL_ROWS = 512
@@ -108,12 +108,9 @@ class TransformersTarget(Target[TransformersSequence]):
             raise ValueError("a prefill needs at least one token")
         ids = torch.tensor(tokens, dtype=torch.long, device=self.device)
         taps: list[Tensor] = []
-        for chunk in ids.split(PREFILL_ROWS):
-            rows = chunk.shape[0]
-            positions = torch.arange(cache.length, cache.length + rows, device=self.device)
-            visible = causal(rows, self.device)
-            logits, tap = self._run(cache, chunk, positions, visible, tap_layers, **self._last_only)
-            cache.length += rows
+        for piece, positions, visible in pieces(ids, cache.length, PREFILL_ROWS):
+            logits, tap = self._run(cache, piece, positions, visible, tap_layers, **self._last_only)
+            cache.length += piece.shape[0]
             taps.append(tap)
             if progress is not None:
                 progress(sum(map(len, taps)), len(tokens))
