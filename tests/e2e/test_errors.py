@@ -24,6 +24,8 @@ def assert_refused(done, *words: str) -> None:
         (["--rule", "margin", "--kappa", "-1"], ["kappa", ">= 0|greater|[0"]),
         (["--max-tokens", "0"], ["max_tokens", "1"]),
         (["--dtype", "int3"], ["bfloat16", "float32"]),
+        (["--device", "gpu"], ["device", "cuda:N"]),
+        (["--device", "cuda:99"], ["device", "Install|nvidia-smi|cuda:0"]),
         (["--config", "/no/such/file"], ["config", "cannot read"]),
     ],
 )

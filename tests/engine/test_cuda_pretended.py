@@ -6,6 +6,7 @@ test_cuda.py.
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -14,11 +15,12 @@ import pytest
 import torch
 
 from adaptivespec import Engine
-from adaptivespec.core.errors import ConfigError
+from adaptivespec.core.errors import ConfigError, DeviceMemoryError
 from adaptivespec.draft.eagle3_static import StaticEagle3Drafter
 from adaptivespec.draft.graft import GraftDrafter
 from adaptivespec.draft.ngram import NgramDrafter
 from adaptivespec.draft.small_lm import SmallLMDrafter
+from adaptivespec.engine import loading
 from adaptivespec.engine.batch import Batch
 from adaptivespec.engine.costs import machine_key
 from adaptivespec.engine.devices import find_device, precision
@@ -192,6 +194,37 @@ def test_a_model_is_loaded_there(family: str, device: str, tmp_path: Path, tape:
     assert far.target.device == CUDA
     got, want = far.generate([5, 6, 5, 6, 5], **given), near.generate([5, 6, 5, 6, 5], **given)
     assert got.token_ids == want.token_ids
+
+
+def test_too_little_memory_is_said(
+    tmp_path: Path, tape: Tape, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(*_: Any, **__: Any) -> None:
+        raise torch.OutOfMemoryError(
+            "CUDA out of memory. Tried to allocate 9.00 GiB. GPU 0 has a total capacity of 8.00 GiB"
+        )
+
+    path = families.write_dir(tmp_path, families.CONFIGS["qwen2"])
+    engine = Engine.from_pretrained(path, device="cuda", dtype="float32")
+    session = engine.session()
+    with monkeypatch.context() as patched:
+        patched.setattr(StaticTarget, "_make", full)
+        with pytest.raises(DeviceMemoryError) as caught:
+            engine.generate([5, 6, 7], session=session, max_tokens=9)
+    assert "Pretended GPU has too little memory (Tried to allocate 9.00 GiB" in str(caught.value)
+    assert "--max-model-len" in str(caught.value.remedy)
+    assert engine.generate([5, 6, 7], session=session, max_tokens=9).token_ids
+    monkeypatch.setattr(loading, "Llama", full)
+    with pytest.raises(DeviceMemoryError):
+        Engine.from_pretrained(path, device="cuda", dtype="float32")
+
+
+def test_a_closed_engine_leaves_nothing_behind(tape: Tape) -> None:
+    engine = engine_on(CUDA)
+    engine.generate(PROMPT, max_tokens=9, ignore_eos=True)
+    kept = [weakref.ref(engine.target), weakref.ref(engine.drafter)]
+    engine.close()
+    assert [reference() for reference in kept] == [None, None]
 
 
 class TestDevices:

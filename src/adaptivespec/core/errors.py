@@ -65,6 +65,10 @@ class DiskFullError(AdaptiveSpecError):
     """There is no room for a file."""
 
 
+class DeviceMemoryError(AdaptiveSpecError):
+    """A device has no room for a model, its caches or a pass."""
+
+
 class TreeError(AdaptiveSpecError, ValueError):
     """A draft tree breaks an invariant; the message names the node."""
 

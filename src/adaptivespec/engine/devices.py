@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 import torch
 
-from adaptivespec.core.errors import ConfigError
+from adaptivespec.core.errors import ConfigError, DeviceMemoryError
 
 CPU = torch.device("cpu")
 DTYPES = {"bfloat16": torch.bfloat16, "float32": torch.float32}
@@ -48,6 +50,21 @@ def find_device(name: str) -> torch.device:
 def describe(device: torch.device) -> str:
     """The device for people: the name of a GPU where it is one."""
     return torch.cuda.get_device_name(device) if device.type == "cuda" else device.type
+
+
+@contextmanager
+def room_on(device: torch.device) -> Iterator[None]:
+    """Within it, memory that a GPU does not have is a DeviceMemoryError."""
+    try:
+        yield
+    except torch.OutOfMemoryError as error:
+        reason = str(error).removeprefix("CUDA out of memory. ").partition(". ")[0]
+        raise DeviceMemoryError(
+            f"{describe(device)} has too little memory ({reason})",
+            field="device",
+            remedy="Use a smaller model, a shorter max_model_len (--max-model-len), another GPU or "
+            "cpu",
+        ) from error
 
 
 def precision(name: str, device: torch.device = CPU) -> torch.dtype:

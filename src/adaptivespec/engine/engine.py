@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 from collections import OrderedDict
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -13,7 +14,7 @@ import torch
 from adaptivespec.core.errors import ConfigError
 from adaptivespec.draft.base import Drafter
 from adaptivespec.engine.costs import FULL, QUICK, cached, machine_key, measure
-from adaptivespec.engine.devices import find_device
+from adaptivespec.engine.devices import find_device, room_on
 from adaptivespec.engine.drafters import DraftModel
 from adaptivespec.engine.jobs import make_job, mask_of
 from adaptivespec.engine.loading import Backend, context_limit, read_config
@@ -97,8 +98,8 @@ class Engine:
             progress: called with ProgressEvent while files are fetched, converted or compiled.
 
         Raises:
-            ModelNotFoundError, CheckpointError, DownloadError, DiskFullError, ConfigError: each
-                names the field and the remedy.
+            ModelNotFoundError, CheckpointError, DownloadError, DiskFullError, DeviceMemoryError,
+                ConfigError: each names the field and the remedy.
         """
         place = find_device(device)
         if threads is not None:
@@ -119,8 +120,9 @@ class Engine:
         drafting = DraftModel.find(draft_model, found.name, hub)
         head = drafting.head()
         chosen = chosen.for_model(config, limit)
-        target, of_head = chosen.load(found.path, config, limit, head)
-        drafter = drafting.drafter(of_head, chosen, target, tokenizer)
+        with room_on(place):
+            target, of_head = chosen.load(found.path, config, limit, head)
+            drafter = drafting.drafter(of_head, chosen, target, tokenizer)
         engine = cls(target, tokenizer, drafter, found.name, drafting.name, cache_dir)
         engine.files = found.path, drafting.path
         return engine
@@ -132,7 +134,10 @@ class Engine:
 
     def close(self) -> None:
         """Let go of the weights; the engine cannot be used afterwards."""
+        on_gpu = self.target.device.type != "cpu"
         del self.target, self.drafter
+        if on_gpu:
+            gc.collect()  # captured passes and what they use refer to each other
 
     def costs(
         self,

@@ -8,9 +8,10 @@ from typing import cast
 import torch
 
 from adaptivespec.core.tree import DraftTree
+from adaptivespec.engine.devices import room_on
 from adaptivespec.engine.model.llama import Llama
 from adaptivespec.engine.model.torch_target import TorchTarget
-from adaptivespec.engine.target import Pass
+from adaptivespec.engine.target import Pass, PrefillProgress
 from adaptivespec.nn.kv import KVCache
 from adaptivespec.nn.static import (
     Capture,
@@ -40,15 +41,29 @@ class StaticTarget(TorchTarget):
         )
 
     def new_cache(self, capacity: int) -> StaticCache:
-        return self._caches.take(capacity)
+        with room_on(self.device):
+            return self._caches.take(capacity)
+
+    def prefill(
+        self,
+        cache: KVCache,
+        tokens: Sequence[int],
+        tap_layers: Sequence[int] = (),
+        progress: PrefillProgress | None = None,
+    ) -> Pass:
+        with room_on(self.device):
+            return super().prefill(cache, tokens, tap_layers, progress)
+
+    def verify(self, cache: KVCache, tree: DraftTree, tap_layers: Sequence[int] = ()) -> Pass:
+        with room_on(self.device):
+            return self._verify(cast(StaticCache, cache), tree, tuple(tap_layers))
 
     @torch.inference_mode()
-    def verify(self, cache: KVCache, tree: DraftTree, tap_layers: Sequence[int] = ()) -> Pass:
-        own = cast(StaticCache, cache)
-        nodes, taps = tree.num_nodes, tuple(tap_layers)
+    def _verify(self, cache: StaticCache, tree: DraftTree, taps: tuple[int, ...]) -> Pass:
+        nodes = tree.num_nodes
         rows = bucket(nodes)
-        own.reserve(own.length + rows)
-        static = own.captured((rows, taps), lambda: self._make(own, rows, taps))
+        cache.reserve(cache.length + rows)
+        static = cache.captured((rows, taps), lambda: self._make(cache, rows, taps))
         given = static.inputs
         # Depths that a larger tree left would give positions past the context. What it left of
         # `visible` does no harm: a node sees none that comes after it.
@@ -56,7 +71,7 @@ class StaticTarget(TorchTarget):
         given["token"][:nodes] = tree.token
         given["depth"][:nodes] = tree.depth
         given["visible"][:nodes, :nodes] = tree.ancestor_mask()
-        given["start"].fill_(own.length)
+        given["start"].fill_(cache.length)
         static.run()
         self.capture.wait()  # so that the time a caller takes is that of the pass
         logits, tapped, hidden = (output[:nodes] for output in static.outputs)
