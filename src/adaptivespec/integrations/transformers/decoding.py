@@ -97,8 +97,9 @@ def generate(
     seeds = torch.randint(2**63 - 1, (rows,)).tolist() if sampling else [0] * rows
     temperature = (generation_config.temperature or 1.0) if sampling else 0.0
     vocab = target.limits.vocab_size
-    protected = torch.zeros(vocab, dtype=torch.bool, device=target.device)
+    protected = torch.zeros(vocab, dtype=torch.bool)
     protected[protected_ids(generation_config, vocab)] = True
+    protected = protected.to(target.device)
     session = Session(target, drafter)
     answers = []
     for row, prompt in enumerate(prompts):
