@@ -1,4 +1,4 @@
-"""model.generate on a GPU, pretended: our loop mixes nothing of the host with the model's device."""
+"""model.generate on a pretended GPU: our loop mixes nothing of the host with the device."""
 
 from __future__ import annotations
 
