@@ -196,6 +196,21 @@ def test_a_model_is_loaded_there(family: str, device: str, tmp_path: Path, tape:
     assert got.token_ids == want.token_ids
 
 
+@pytest.mark.network
+def test_the_embedded_model_and_its_head(tape: Tape, model_cache: str | None) -> None:
+    loaded: dict[str, Any] = {"dtype": "float32", "cache_dir": model_cache}
+    near = Engine.from_pretrained(backend="torch", **loaded)
+    far = Engine.from_pretrained(device="cuda", **loaded)
+    assert isinstance(far.drafter, StaticEagle3Drafter)
+    for rule in ("strict", "margin:0.2"):
+        want, got = (
+            each.generate("What is 3 + 4?", rule=rule, policy="dcs", max_tokens=16)
+            for each in (near, far)
+        )
+        assert seen(got) == seen(want)
+        assert got.stats.num_accepted_draft_tokens > 0
+
+
 def test_too_little_memory_is_said(
     tmp_path: Path, tape: Tape, monkeypatch: pytest.MonkeyPatch
 ) -> None:
