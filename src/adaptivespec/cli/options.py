@@ -199,7 +199,8 @@ class CommonOptions:
             "--config",
             panel=OUTPUT,
             env="CONFIG",
-            help="TOML or JSON file with options; flags and ADAPTIVESPEC_* variables beat it.",
+            help="TOML, YAML or JSON file with options; flags and ADAPTIVESPEC_* variables beat "
+            "it.",
             is_eager=True,
             callback=apply_config,
             metavar="FILE",

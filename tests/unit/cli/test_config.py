@@ -50,6 +50,39 @@ def test_json_and_option_tables(run, engine, toml):
     assert engine.calls[0].stop == ("one",)
 
 
+@pytest.mark.parametrize("name", ["options.yaml", "options.yml"])
+def test_yaml(run, engine, toml, name):
+    text = "rule: margin\nkappa: 0.3\nstop: [one, 'two']\ngenerate:\n  max-tokens: 3\n  seed:\n"
+    run("generate", "-p", "x", "--config", toml(text, name))
+    call = engine.calls[0]
+    assert (call.kappa, call.stop, call.max_tokens) == (0.3, ("one", "two"), 3)
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("kappa: [1", ["not valid YAML", "line 1", ".yaml or .yml as YAML"]),
+        ("!!python/object/apply:os.system ['true']", ["not valid YAML"]),
+        ("- kappa", ["table of options"]),
+        ("just text", ["table of options"]),
+        ("", ["table of options"]),
+        ("1: 2", ["unknown key 1"]),
+        ("kapa: 1", ["'kappa'"]),
+        ("stop: 2024-01-01", ["stop takes text or a number", "quotes"]),
+        ("max_tokens: 2024-01-01", ["max_tokens takes text or a number"]),
+        ("raw: 'yes'", ["true or false"]),
+        ("stop: &a [*a]", ["stop takes text or a number"]),
+    ],
+)
+def test_mistakes_in_yaml(run, engine, toml, text, words):
+    result = run("generate", "-p", "x", "--config", toml(text, "options.yaml"))
+    assert result.exit_code == 2, result.output
+    assert "Traceback" not in result.stderr
+    for word in words:
+        assert word in result.stderr
+    assert engine.loaded_with == {}
+
+
 def test_the_environment_may_name_the_file(run, engine, toml, monkeypatch):
     monkeypatch.setenv("ADAPTIVESPEC_CONFIG", toml("max_tokens = 3"))
     run("generate", "-p", "x")
@@ -77,6 +110,7 @@ def test_chat_reads_it_too(run, engine, toml):
         ("config = 'x'", ["unknown key 'config'"]),
         ("max_tokens = [1]", ["max_tokens", "one value"]),
         ("max_tokens = true", ["max_tokens"]),
+        ("stop = [2024-01-01]", ["stop takes text or a number"]),
         ("max_tokens = 'many'", ["--max-tokens"]),
         ("raw = 'yes'", ["raw", "true or false"]),
         ("generate = 1", ["[generate]", "table"]),
