@@ -16,6 +16,7 @@ from adaptivespec.core.errors import CheckpointError, ConfigError, NumericalErro
 from adaptivespec.core.progress import StageEvent
 from adaptivespec.draft.eagle3_checkpoint import Eagle3Checkpoint
 from adaptivespec.nn.attention import additive_mask, causal
+from adaptivespec.nn.norm import fold_gain
 from adaptivespec.train.data.corpus import Item, clean, loop_start, read_corpus, split
 from adaptivespec.train.data.features import Sequence_
 from adaptivespec.train.data.questions import Question
@@ -78,7 +79,7 @@ class Features:
 
 def teacher() -> Teacher:
     model = tiny.target().model
-    rows = model.output_rows(torch.arange(61))
+    rows = fold_gain(model.output[:61], tiny.weights()["model.norm.weight"])
     return Teacher(model.embedding, rows, tiny.CONFIG.rms_norm_eps, tiny.CONFIG.eos_token_ids)
 
 

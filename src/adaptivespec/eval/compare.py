@@ -14,7 +14,6 @@ from adaptivespec.eval.analysis.speed import prompt_speedups
 from adaptivespec.eval.analysis.summary import analyse
 from adaptivespec.eval.analysis.text import interval, number, percent, points, times
 from adaptivespec.eval.errors import RunError
-from adaptivespec.eval.report.hostile import cell
 from adaptivespec.eval.report.writing import read_run
 from adaptivespec.eval.requirements import require
 from adaptivespec.eval.settings import Settings
@@ -58,12 +57,6 @@ class ArmPair:
     accept_lengths: tuple[float | None, float | None]
     truncated: tuple[int, int]
 
-    @property
-    def accept_length_difference(self) -> float | None:
-        """tau of the second run less that of the first."""
-        first, second = self.accept_lengths
-        return None if first is None or second is None else second - first
-
 
 @dataclass(frozen=True)
 class Comparison:
@@ -102,18 +95,6 @@ class Comparison:
             }
             for pair in self.arms
         ]
-
-    def to_markdown(self) -> str:
-        """The comparison as a page."""
-        lines = [f"# {cell(self.names[0])} and {cell(self.names[1])}", ""]
-        lines += [f"- {cell(note)}" for note in self.notes]
-        table = self.table()
-        if table:
-            columns = list(table[0])
-            lines += ["", f"| {' | '.join(columns)} |"]
-            lines.append(f"| --- |{' ---: |' * (len(columns) - 1)}")
-            lines += [f"| {' | '.join(cell(text) for text in row.values())} |" for row in table]
-        return "\n".join(lines) + "\n"
 
 
 def compare(first: Path, second: Path) -> Comparison:

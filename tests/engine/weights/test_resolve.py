@@ -71,7 +71,6 @@ def test_a_home_directory(directory, monkeypatch):
 def test_a_gguf_file(tiny_gguf):
     files = resolve_model(str(tiny_gguf))
     assert files == ModelFiles(tiny_gguf, "Tiny.Q4_1")
-    assert files.is_gguf
 
 
 def test_a_directory_without_config_says_so(tmp_path):

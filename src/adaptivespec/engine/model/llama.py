@@ -80,11 +80,10 @@ class Llama:
         ]
         # Lent to heads only: it stays where it was read.
         self.output = self.embedding if config.tie_word_embeddings else weights["lm_head.weight"]
-        self.output_gain = weights["model.norm.weight"]
         head = (
             weights["model.embed_tokens.weight"] if self.output is self.embedding else self.output
         )
-        gain = self.output_gain.to(device)
+        gain = weights["model.norm.weight"].to(device)
         self.lm_head = Linear(fold_gain(head.to(device), gain).to(dtype))
         self.norm = RMSNorm(config.hidden_size, config.rms_norm_eps, device)
         self.head_norm = RMSNorm(config.head_dim, config.rms_norm_eps, device)
@@ -140,8 +139,3 @@ class Llama:
     def logits(self, hidden: Tensor) -> Tensor:
         """`[R, vocab]` from the residual stream `[R, hidden]` that leaves the last layer."""
         return self.lm_head(self.norm(hidden))
-
-    def output_rows(self, ids: Tensor) -> Tensor:
-        """Rows `f32[len(ids), hidden]` of the output layer, the final norm's gain folded in."""
-        rows = self.output[ids.to(self.output.device)]
-        return fold_gain(rows, self.output_gain.to(rows.device))

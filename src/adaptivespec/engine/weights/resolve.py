@@ -23,11 +23,6 @@ class ModelFiles:
     path: Path
     name: str
 
-    @property
-    def is_gguf(self) -> bool:
-        """Whether ``path`` is a GGUF file rather than a directory."""
-        return self.path.suffix == ".gguf"
-
 
 def resolve_model(
     model: str | Path | None,
