@@ -3,6 +3,7 @@
 #   scripts/gpu_check.sh [MODEL [DRAFT]] [--json FILE] [more options of benchmarks/gpu_check.py]
 # Takes the Python that has SGLang and leaves it as it is; where none has, makes .venv-gpu and installs
 # SGLang there (once, several minutes: the first run may have little time left for the check itself).
+# With `--engines embedded`, our engine alone, a Python with what that needs will do.
 # PYTHON names the interpreter. Without MODEL: ADAPTIVESPEC_GPU_MODEL and ADAPTIVESPEC_GPU_DRAFT, else
 # a known pair in the hub's cache, else the embedded model. ADAPTIVESPEC_GPU_SECONDS is the limit (600).
 set -euo pipefail
@@ -12,6 +13,11 @@ overlay="$root/.venv-gpu-check"
 recent() { "$1" -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null; }
 has_sglang() {
     "$1" -c 'import sys; from importlib.util import find_spec; sys.exit(not find_spec("sglang"))' 2>/dev/null
+}
+
+has_ours() {
+    "$1" -c 'import sys; from importlib.util import find_spec
+sys.exit(not all(map(find_spec, "torch tokenizers safetensors jinja2 pydantic gguf".split())))' 2>/dev/null
 }
 
 find_python() { # find_python CONDITION: the first interpreter that is recent and fulfils it
@@ -54,15 +60,17 @@ print(*(name for name in ("platformdirs", "filelock") if not find_spec(name)))')
     fi
 }
 
-if ! python="$(find_python has_sglang)"; then
+wanted=has_sglang extra='[sglang]'
+case " $* " in *' --engines embedded '* | *' --engines=embedded '*) wanted=has_ours extra='' ;; esac
+if ! python="$(find_python "$wanted")"; then
     base="$(find_python true)" || {
         echo "gpu_check.sh: no Python 3.11 or newer found; install one or set PYTHON=/path/to/python3" >&2
         exit 1
     }
-    echo "gpu_check.sh: no Python here has SGLang; installing it into .venv-gpu (once, several minutes)" >&2
+    echo "gpu_check.sh: no Python here has all it takes; installing it into .venv-gpu (once, several minutes)" >&2
     "$base" -m venv "$root/.venv-gpu"
     python="$root/.venv-gpu/bin/python"
-    "$python" -m pip install --quiet --disable-pip-version-check "$root[sglang]" >&2
+    "$python" -m pip install --quiet --disable-pip-version-check "$root$extra" >&2
 fi
 make_overlay "$python"
 echo "gpu_check.sh: $python" >&2

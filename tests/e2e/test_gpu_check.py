@@ -154,16 +154,30 @@ def test_without_time_everything_is_skipped_and_said_to_be(check):
     assert {row["status"] for row in found["checks"]} == {"skipped"}
 
 
+def script_in(folder):
+    """The script in a folder that looks like a checkout: it writes beside itself."""
+    script = folder / "scripts" / "gpu_check.sh"
+    script.parent.mkdir()
+    script.write_text((ROOT / "scripts" / "gpu_check.sh").read_text())
+    for name in ("src", "benchmarks", "pyproject.toml"):
+        (folder / name).symlink_to(ROOT / name)
+    return script
+
+
 @pytest.mark.network
-def test_our_own_engine_is_checked_without_sglang(tmp_path, monkeypatch):
+def test_our_own_engine_is_checked_without_sglang(tmp_path):
     """The real one, on the embedded model."""
-    monkeypatch.setenv("PYTHONPATH", str(ROOT / "src"))
-    for name in ("MODEL", "DRAFT"):
-        monkeypatch.delenv(f"ADAPTIVESPEC_GPU_{name}", raising=False)
-    report = tmp_path / "report.json"
-    command = [sys.executable, str(ROOT / "benchmarks" / "gpu_check.py"), "--device", "cpu"]
-    command += ["--engines", "embedded", "--json", str(report), "--logs", str(tmp_path)]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
+    script, report = script_in(tmp_path), tmp_path / "report.json"
+    command = ["bash", str(script), "--device", "cpu", "--engines", "embedded"]
+    kept = {k: v for k, v in os.environ.items() if not k.startswith("ADAPTIVESPEC_GPU_")}
+    done = subprocess.run(
+        [*command, "--json", str(report), "--logs", str(tmp_path)],
+        env={**kept, "PYTHON": sys.executable},
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=False,
+    )
     assert done.returncode == 0, done.stdout + done.stderr
     found = json.loads(report.read_text())
     statuses = {row["name"]: row["status"] for row in found["checks"]}
@@ -208,11 +222,7 @@ def test_an_engine_that_hangs_is_stopped_and_what_it_did_is_kept(fake, monkeypat
 
 def test_the_script_gives_the_checkout_its_metadata_and_installs_nothing(fake):
     """The stand-in lacks every seam, so that no engine is started."""
-    script = fake / "scripts" / "gpu_check.sh"
-    script.parent.mkdir()
-    script.write_text((ROOT / "scripts" / "gpu_check.sh").read_text())
-    for name in ("src", "benchmarks", "pyproject.toml"):
-        (fake / name).symlink_to(ROOT / name)
+    script = script_in(fake)
     command = ["bash", str(script), "target", "head", "--device", "cpu"]
     done = subprocess.run(
         [*command, "--logs", str(fake / "logs"), "--engines", ",".join(ENGINES)],
