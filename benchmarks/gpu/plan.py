@@ -76,18 +76,11 @@ def allot(remaining: float, weights: Sequence[float], minimum: float) -> tuple[f
 def passes(engine: str, size: Size, kappa: float, seed: int = 0) -> list[Pass]:
     """What ``engine`` does, in order; the first pass warms it up."""
     margins = {"plain": [None], "stock": [None]}.get(engine, [1.0, kappa])
-    every = size.prompts
+    rng = random.Random(f"{seed} {engine}")  # noqa: S311
     if engine == "embedded":
-        margins = [None, 1.0, kappa]
-        size = replace(size, batches=(1,))
+        return _embedded(size, kappa, rng)
     work = [Pass("warm-up", _requests(max(size.batches), 8, margins[-1:]), max(size.batches))]
-    if engine == "embedded":
-        work[0] = Pass("warm-up", _requests(len(margins), size.tokens, margins), 1)
-        work.append(Pass("alone", _requests(every, size.tokens), 1, top_logprobs=2))
-        work.append(Pass("strict", _requests(every, size.tokens, [1.0]), 1))
-        work.append(Pass("margin", _requests(every, size.tokens, [kappa]), 1, top_logprobs=2))
-        mixed = _requests(every, size.tokens, [1.0], TEMPERATURES)
-        work.append(Pass("temperatures", mixed, 1))
+    every = size.prompts
     if engine == "plain":
         work.append(Pass("alone", _requests(every, size.tokens), 1, top_logprobs=2))
         work.append(Pass("together", _requests(every, size.tokens), every))
@@ -104,7 +97,22 @@ def passes(engine: str, size: Size, kappa: float, seed: int = 0) -> list[Pass]:
     if engine == "dcs":
         mixed = _requests(every, size.tokens, [1.0], TEMPERATURES)
         work.append(Pass("temperatures", mixed, every))
-    return work + _timed(size, margins, random.Random(f"{seed} {engine}"))  # noqa: S311
+    return work + _timed(size, margins, rng)
+
+
+def _embedded(size: Size, kappa: float, rng: random.Random) -> list[Pass]:
+    """What our engine does: every request alone, and in turn plain, strict and with the margin."""
+    arms = [None, 1.0, kappa]
+    every, tokens = size.prompts, size.tokens
+    mixed = _requests(every, tokens, [1.0], TEMPERATURES)
+    return [
+        Pass("warm-up", _requests(len(arms), tokens, arms), 1),
+        Pass("alone", _requests(every, tokens), 1, top_logprobs=2),
+        Pass("strict", _requests(every, tokens, [1.0]), 1),
+        Pass("margin", _requests(every, tokens, [kappa]), 1, top_logprobs=2),
+        Pass("temperatures", mixed, 1),
+        *_timed(replace(size, batches=(1,)), arms, rng),
+    ]
 
 
 def _timed(size: Size, margins: Sequence[float | None], rng: random.Random) -> list[Pass]:

@@ -22,6 +22,7 @@ from adaptivespec.draft.eagle3_static import StaticEagle3Drafter
 from adaptivespec.engine import session
 from adaptivespec.nn import static
 from adaptivespec.nn.static import LEAST_ROWS, StaticPass, bucket
+from adaptivespec.policy.plan import TreePlan
 from fakes import targets, tiny, tiny_engine
 from fakes.scripted import COSTS
 from fakes.tape import Tape
@@ -139,6 +140,24 @@ def test_numbers_that_are_none_do_not_outlive_their_sequence(tape: Tape) -> None
     target.truncate(cache, 0)
     target.prefill(cache, PROMPT)
     assert target.verify(cache, DraftTree.chain([3, 4])).logits.isfinite().all()
+
+
+def test_nor_do_those_that_a_head_was_given(engine: Engine) -> None:
+    """They wait in the rows that a shorter reading, or a narrower level, leaves unfilled."""
+    drafter = engine.drafter
+    assert isinstance(drafter, StaticEagle3Drafter)
+    state, width = drafter.new_state(64), len(drafter.tap_layers) * tiny.CONFIG.hidden_size
+    plan = TreePlan(3, 3, 9)
+    drafter.observe(state, list(range(12)), torch.full((12, width), math.nan))
+    drafter.draft(state, plan)
+    drafter.truncate(state, 0)
+    taps = torch.randn(2, width, generator=torch.Generator().manual_seed(0))
+    found = []
+    for each in (state, drafter.new_state(64)):
+        drafter.observe(each, [3, 4], taps)
+        found.append(drafter.draft(each, plan).tree)
+    assert torch.equal(found[0].token, found[1].token)
+    assert torch.equal(found[0].logq, found[1].logq)
 
 
 def test_a_cache_is_let_go_though_graphs_were_captured_over_it(tape: Tape) -> None:

@@ -116,6 +116,12 @@ class StaticPass:
             self._replay = self._capture.capture(self._work)
         self._replay()
 
+    def forget(self) -> None:
+        """Clear the numbers that the inputs hold: rows that a run leaves unfilled are computed."""
+        for given in self.inputs.values():
+            if given.is_floating_point():
+                given.zero_()
+
     def _work(self) -> None:
         for output, result in zip(self.outputs, self._body(), strict=True):
             output.copy_(result)
@@ -168,6 +174,8 @@ class StaticCache(KVCache):
         if length == 0:
             self.k.zero_()
             self.v.zero_()
+            for static in self._memory.passes.values():
+                static.forget()
 
     def captured(self, key: Hashable, make: Callable[[], StaticPass]) -> StaticPass:
         """The pass of that key over the present buffers, made if there is none."""
